@@ -1,0 +1,359 @@
+//! The command line: every option with its default and its unit.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::paths::Name;
+use crate::signal::Signal;
+
+/// What the command line asks for.
+pub enum Request {
+    /// Supervise a process.
+    Supervise(Box<Supervise>),
+    /// One of the subcommands.
+    Command(Command),
+}
+
+/// Keeps the life cycle of one process of one BOSH job, and takes commands on a unix socket.
+#[derive(Debug, Parser)]
+#[command(
+    name = "container-run",
+    version,
+    disable_help_subcommand = true,
+    override_usage = "container-run [OPTIONS] --job-name J --process-name P [--] EXECUTABLE [ARGS]...\n       \
+                      container-run COMMAND ...",
+    after_help = "Commands, as the first argument only (each has a --help):\n  \
+                  install-bpm  Write the bpm script\n  \
+                  send         Send a command to a supervisor and wait for its answer\n  \
+                  probe        Tell a liveness probe whether the process is well\n  \
+                  list         List the processes of all jobs, as `bpm list`"
+)]
+pub struct Supervise {
+    /// BOSH's name of the job
+    #[arg(long, value_name = "J", allow_hyphen_values = true)]
+    pub job_name: Name,
+
+    /// BOSH's name of the process
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    pub process_name: Name,
+
+    /// Post-start program; skipped if it is neither a file nor on PATH
+    #[arg(long, value_name = "CMD")]
+    pub post_start_name: Option<OsString>,
+
+    /// An argument for it; repeatable, may begin with '-'
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "post_start_name")]
+    pub post_start_arg: Vec<OsString>,
+
+    /// Command that must succeed before post-start runs
+    #[arg(long, value_name = "CMD", requires = "post_start_name")]
+    pub post_start_condition_name: Option<OsString>,
+
+    /// An argument for it; repeatable, may begin with '-'
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "post_start_condition_name")]
+    pub post_start_condition_arg: Vec<OsString>,
+
+    /// Seconds before each try of the condition
+    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds, allow_negative_numbers = true)]
+    pub post_start_interval: Duration,
+
+    /// Seconds that condition and post-start may take together
+    #[arg(long, value_name = "S", default_value = "900", value_parser = seconds, allow_negative_numbers = true)]
+    pub post_start_timeout: Duration,
+
+    /// First signal of a stop
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    pub stop_signal: StopSignal,
+
+    /// Seconds from that signal to SIGKILL for all that is left
+    #[arg(long, value_name = "S", default_value = "20", value_parser = seconds, allow_negative_numbers = true)]
+    pub kill_after: Duration,
+
+    /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// Do not write the bpm script at start-up
+    #[arg(long)]
+    pub no_install_bpm: bool,
+
+    /// Say each event on stderr
+    #[arg(long)]
+    pub debug: bool,
+
+    /// The program to run, and its arguments: all that follows belongs to it
+    #[arg(value_name = "EXECUTABLE", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What bpm.yml calls `shutdown_signal`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum StopSignal {
+    /// SIGTERM
+    Term,
+    /// SIGINT
+    Int,
+}
+
+impl From<StopSignal> for Signal {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Term => Self::TERM,
+            StopSignal::Int => Self::INT,
+        }
+    }
+}
+
+#[derive(Parser)]
+#[command(name = "container-run", version, disable_help_subcommand = true)]
+struct Commands {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write the bpm script to DIR/jobs/bpm/bin/bpm
+    InstallBpm {
+        /// Where to write [default: $BPM_BOSH_ROOT, else /var/vcap]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+
+        /// The BOSH root when the script runs [default: /var/vcap if --root is given, else the root]
+        #[arg(long, value_name = "DIR")]
+        target_root: Option<PathBuf>,
+
+        /// Where container-run lies when the script runs [default: where it lies now]
+        #[arg(long, value_name = "PATH")]
+        container_run: Option<PathBuf>,
+
+        /// Replace a file that container-run did not generate
+        #[arg(long)]
+        force: bool,
+
+        /// Write to stdout instead
+        #[arg(long)]
+        print: bool,
+    },
+    /// Send a command to a supervisor and print STATE PID MODE
+    ///
+    /// Exit codes: 0 OK; 1 the supervisor refused, or did not answer in time; 3 no supervisor.
+    Send {
+        /// START, STOP, QUIT, 'SIGNAL NAME', STATUS, UNMONITOR, DRAINED or MONITOR
+        #[arg(value_name = "VERB")]
+        verb: String,
+
+        /// Which supervisor
+        #[command(flatten)]
+        target: Target,
+
+        /// Seconds to wait for the answer; with it, STOP is answered when the process has stopped
+        #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+        wait: Option<Duration>,
+    },
+    /// Tell a liveness probe whether the process is well
+    ///
+    /// Exit codes: 0 it runs, stops, was stopped by order, or is not monitored; 1 it ended or
+    /// failed, or its supervisor does not answer.
+    Probe {
+        /// Which supervisor
+        #[command(flatten)]
+        target: Target,
+    },
+    /// List the processes of all jobs, as `bpm list`
+    List {
+        /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+    },
+}
+
+/// Which supervisor is meant.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Target {
+    /// The job
+    #[arg(value_name = "J", allow_hyphen_values = false)]
+    pub job: Name,
+
+    /// The process [default: the job's name]
+    #[arg(short, long, value_name = "P", allow_hyphen_values = true)]
+    pub process: Option<Name>,
+
+    /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// More seconds than any process lives, and few enough to reckon with.
+const MOST_SECONDS: f64 = 1e9;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|seconds| *seconds <= MOST_SECONDS)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("expected seconds from 0 to {MOST_SECONDS}, like 20 or 0.5"))
+}
+
+/// Reads the arguments, the program's own name first.
+///
+/// # Errors
+///
+/// The exit code, when help was asked for or the arguments are wrong; the user has been told.
+pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
+    let first = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let is_command = Commands::command().find_subcommand(first).is_some();
+    let parsed = if is_command {
+        Commands::try_parse_from(arguments).map(|commands| Request::Command(commands.command))
+    } else if first == "help" && arguments.len() == 2 {
+        Supervise::try_parse_from(["container-run".as_ref(), OsStr::new("--help")])
+            .map(|options| Request::Supervise(Box::new(options)))
+    } else {
+        Supervise::try_parse_from(arguments).map(|options| Request::Supervise(Box::new(options)))
+    };
+    parsed.map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that has seen enough is no error.
+            let _ = write!(io::stdout(), "{error}");
+            0
+        }
+        _ => {
+            crate::log::error(one_line(&error.to_string()));
+            2
+        }
+    })
+}
+
+/// The parser's message without its word `error:`, its usage and its tips.
+fn one_line(message: &str) -> String {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let lines = message.lines().take_while(|line| !line.trim().is_empty());
+    format!("{} (see --help)", lines.map(str::trim).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(words: &[&str]) -> Result<Request, u8> {
+        parse(std::iter::once("container-run").chain(words.iter().copied()).map(OsString::from).collect())
+    }
+
+    fn supervise(words: &[&str]) -> Supervise {
+        let words: Vec<&str> =
+            ["--job-name", "j", "--process-name", "p"].iter().chain(words).copied().collect();
+        match parse_words(&words) {
+            Ok(Request::Supervise(options)) => *options,
+            _ => panic!("{words:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Supervise::command().debug_assert();
+        Commands::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_contract() {
+        let options = supervise(&["x"]);
+        assert_eq!(options.post_start_interval, Duration::from_secs(3));
+        assert_eq!(options.post_start_timeout, Duration::from_secs(900));
+        assert_eq!(options.kill_after, Duration::from_secs(20));
+        assert!(matches!(options.stop_signal, StopSignal::Term));
+        assert!(!options.no_install_bpm && !options.debug);
+    }
+
+    #[test]
+    fn all_from_executable_on_belongs_to_it() {
+        for dashes in [&["--"][..], &[]] {
+            let own = ["prog", "-a", "--b=c", "--debug", "--", "--help", "--job-name", "x"];
+            let options = supervise(&[dashes, &own].concat());
+            assert_eq!(options.command, own);
+            assert!(!options.debug);
+        }
+        assert_eq!(supervise(&["--", "-x"]).command, ["-x"]);
+        assert_eq!(supervise(&["--", "install-bpm"]).command, ["install-bpm"]);
+        assert_eq!(supervise(&["install-bpm"]).command, ["install-bpm"]);
+    }
+
+    #[test]
+    fn the_operators_command_line_works_as_it_stands() {
+        let words = [
+            "--post-start-name",
+            "/var/vcap/jobs/j/bin/post-start",
+            "--post-start-condition-name",
+            "sh",
+            "--post-start-condition-arg",
+            "-c",
+            "--post-start-condition-arg",
+            "curl -s localhost",
+            "--job-name",
+            "j",
+            "--process-name",
+            "p",
+            "--",
+            "/x",
+            "-a",
+            "--b=c",
+        ];
+        let Ok(Request::Supervise(options)) = parse_words(&words) else { panic!() };
+        assert_eq!(options.post_start_condition_arg, ["-c", "curl -s localhost"]);
+        assert_eq!(options.command, ["/x", "-a", "--b=c"]);
+    }
+
+    #[test]
+    fn a_value_may_begin_with_a_dash_where_it_must_be_able_to() {
+        let options =
+            supervise(&["--post-start-name", "x", "--post-start-arg", "--debug", "--post-start-arg=-1", "y"]);
+        assert_eq!(options.post_start_arg, ["--debug", "-1"]);
+        assert!(!options.debug);
+        let words = ["send", "STATUS", "-p", "-x", "--", "-j"];
+        let Ok(Request::Command(Command::Send { target, .. })) = parse_words(&words) else { panic!() };
+        assert_eq!((target.job.as_str(), target.process.as_ref().map(Name::as_str)), ("-j", Some("-x")));
+    }
+
+    #[test]
+    fn seconds_take_decimals_and_nothing_strange() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        for text in ["", "-1", "x", "5s", "NaN", "inf", "1e10", "-0.1"] {
+            assert!(seconds(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_usage() {
+        let wrong: [&[&str]; 14] = [
+            &[],
+            &["x"],
+            &["--job-name", "j", "x"],
+            &["--process-name", "p", "x"],
+            &["--job-name", "j", "--process-name", "p"],
+            &["--job-name", "a/b", "--process-name", "p", "x"],
+            &["--job-name", "", "--process-name", "p", "x"],
+            &["--job-name", "j", "--job-name", "j", "--process-name", "p", "x"],
+            &["--job-name", "j", "--process-name", "p", "--bogus", "x"],
+            &["--job-name", "j", "--process-name", "p", "--kill-after", "soon", "x"],
+            &["--job-name", "j", "--process-name", "p", "--stop-signal", "HUP", "x"],
+            &["--job-name", "j", "--process-name", "p", "--post-start-arg", "a", "x"],
+            &["--job-name", "j", "--process-name", "p", "--post-start-condition-name", "a", "x"],
+            &["send", "STOP"],
+        ];
+        for words in wrong {
+            assert!(matches!(parse_words(words), Err(2)), "{words:?}");
+        }
+        for words in
+            [&["--help"][..], &["-h"], &["--version"], &["help"], &["send", "--help"], &["probe", "-h"]]
+        {
+            assert!(matches!(parse_words(words), Err(0)), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What each form of the command line does, from options to exit code.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::stat::Mode as Umask;
+
+use crate::bpm_script;
+use crate::cli::{Command, Supervise, Target};
+use crate::control::client::{self, DEFAULT_WAIT, SendError};
+use crate::control::protocol::{Mode, StateName, Status};
+use crate::log;
+use crate::paths::{BoshRoot, DEFAULT_ROOT, Name, SOCKET_SUFFIX};
+use crate::supervisor::{self, Options, machine::Config};
+
+/// Exit code of `send` when no supervisor is there.
+const NO_SUPERVISOR: u8 = 3;
+
+/// How long `list` waits for one supervisor: it answers at once or is in trouble.
+const LIST_WAIT: Duration = Duration::from_secs(1);
+
+/// Supervises a process.
+pub fn supervise(options: Supervise, umask: Umask) -> Result<u8> {
+    let with_arguments = |name: Option<_>, arguments: Vec<_>| name.into_iter().chain(arguments).collect();
+    let condition: Vec<_> =
+        with_arguments(options.post_start_condition_name, options.post_start_condition_arg);
+    supervisor::run(Options {
+        root: BoshRoot::resolve(options.root)?,
+        job: options.job_name,
+        process: options.process_name,
+        command: options.command,
+        post_start: with_arguments(options.post_start_name, options.post_start_arg),
+        config: Config {
+            stop_signal: options.stop_signal.into(),
+            kill_after: options.kill_after,
+            condition: !condition.is_empty(),
+            interval: options.post_start_interval,
+            timeout: options.post_start_timeout,
+        },
+        condition,
+        install_bpm: !options.no_install_bpm,
+        debug: options.debug,
+        umask,
+    })
+}
+
+/// Carries out a subcommand.
+pub fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::InstallBpm { root, target_root, container_run, force, print } => {
+            install_bpm(root, target_root, container_run, force, print)
+        }
+        Command::Send { verb, target, wait } => send(&verb, target, wait),
+        Command::Probe { target } => probe(target),
+        Command::List { root } => list(root),
+    }
+}
+
+fn install_bpm(
+    root: Option<PathBuf>,
+    target_root: Option<PathBuf>,
+    container_run: Option<PathBuf>,
+    force: bool,
+    print: bool,
+) -> Result<u8> {
+    let elsewhere = root.is_some();
+    let root = BoshRoot::resolve(root)?;
+    let target_root = match target_root {
+        Some(target) => target,
+        None if elsewhere => PathBuf::from(DEFAULT_ROOT),
+        None => root.path().to_owned(),
+    };
+    let container_run = match container_run {
+        Some(path) => path,
+        None => std::env::current_exe().context("cannot find the path of container-run")?,
+    };
+    let script = bpm_script::render(&target_root, &container_run)?;
+    if print {
+        io::stdout().write_all(script.as_bytes()).context("cannot write to stdout")?;
+    } else {
+        bpm_script::install(&root.bpm_script(), &script, force)?;
+    }
+    Ok(0)
+}
+
+/// Asks the supervisor that `target` names.
+fn ask(target: Target, command: &str, wait: Duration) -> Result<Result<Status, SendError>> {
+    let root = BoshRoot::resolve(target.root)?;
+    let process = target.process.unwrap_or_else(|| target.job.clone());
+    let paths = root.process(&target.job, &process)?;
+    Ok(client::send(&paths.socket, command, wait))
+}
+
+fn send(verb: &str, target: Target, wait: Option<Duration>) -> Result<u8> {
+    let command = if verb == "STOP" && wait.is_some() { "STOP WAIT" } else { verb };
+    match ask(target, command, wait.unwrap_or(DEFAULT_WAIT))? {
+        Ok(status) => {
+            writeln!(io::stdout(), "{status}").context("cannot write to stdout")?;
+            Ok(0)
+        }
+        Err(error) => {
+            log::error(&error);
+            Ok(if let SendError::NoSupervisor(_) = error { NO_SUPERVISOR } else { 1 })
+        }
+    }
+}
+
+fn probe(target: Target) -> Result<u8> {
+    let process = target.process.as_ref().unwrap_or(&target.job);
+    let name = format!("{}/{process}", target.job);
+    match ask(target, "STATUS", DEFAULT_WAIT)? {
+        Ok(status) if is_well(status) => Ok(0),
+        Ok(status) => {
+            log::error(format_args!("{name} has {}", status.state));
+            Ok(1)
+        }
+        Err(error) => {
+            log::error(&error);
+            Ok(1)
+        }
+    }
+}
+
+/// Whether the container of such a process should live on.
+fn is_well(status: Status) -> bool {
+    match (status.mode, status.state) {
+        (Mode::Unmonitored | Mode::Drained, _) => true,
+        (Mode::Monitored, StateName::Running | StateName::Stopping | StateName::Stopped) => true,
+        (Mode::Monitored, StateName::Ended | StateName::Failed) => false,
+    }
+}
+
+/// One line for each process of each job that has a supervisor, or had one.
+fn list(root: Option<PathBuf>) -> Result<u8> {
+    let root = BoshRoot::resolve(root)?;
+    let mut rows = vec![["Name".to_owned(), "Pid".to_owned(), "Status".to_owned()]];
+    for (job, process) in processes(&root)? {
+        let socket = root.process(&job, &process)?.socket;
+        let status = client::send(&socket, "STATUS", LIST_WAIT).ok();
+        let name = if job == process { job.to_string() } else { format!("{job}.{process}") };
+        let pid = status.and_then(|status| status.pid);
+        rows.push([name, pid.map_or("-".to_owned(), |pid| pid.to_string()), list_word(status).to_owned()]);
+    }
+    write!(io::stdout(), "{}", table(&rows)).context("cannot write to stdout")?;
+    Ok(0)
+}
+
+/// The real bpm knows three words.
+fn list_word(status: Option<Status>) -> &'static str {
+    match status.map(|status| status.state) {
+        Some(StateName::Running | StateName::Stopping) => "running",
+        Some(StateName::Ended | StateName::Failed) => "failed",
+        Some(StateName::Stopped) | None => "stopped",
+    }
+}
+
+/// Every job and process with a control socket, sorted.
+fn processes(root: &BoshRoot) -> Result<Vec<(Name, Name)>> {
+    let mut found = vec![];
+    for job in names_in(&root.data())? {
+        for file in names_in(&root.data().join(job.as_str()))? {
+            if let Some(Ok(process)) = file.as_str().strip_suffix(SOCKET_SUFFIX).map(str::parse) {
+                found.push((job.clone(), process));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The names in a folder that could be a job's or a process's; none if it is no folder.
+fn names_in(folder: &Path) -> Result<Vec<Name>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(vec![]);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", folder.display())),
+    };
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Columns as wide as their widest cell, one space between, as the real bpm prints them.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join(" ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_and_has_no_blanks_at_its_line_ends() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [
+            row(["Name", "Pid", "Status"]),
+            row(["job", "-", "stopped"]),
+            row(["job.long", "12345", "running"]),
+        ];
+        assert_eq!(table(&rows), "Name     Pid   Status\njob      -     stopped\njob.long 12345 running\n");
+    }
+
+    #[test]
+    fn only_a_process_that_ended_unasked_and_is_monitored_is_unwell() {
+        use {Mode::*, StateName::*};
+        for state in [Running, Stopping, Stopped, Ended, Failed] {
+            for mode in [Monitored, Unmonitored, Drained] {
+                let unwell = mode == Monitored && matches!(state, Ended | Failed);
+                assert_eq!(is_well(Status { state, pid: None, mode }), !unwell, "{state} {mode}");
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Commands and their answers, as datagrams on a unix socket.
+
+pub mod client;
+pub mod protocol;
+mod reach;
+pub mod socket;

@@ -1,0 +1,695 @@
+//! The life cycle: state + event → state + actions. No I/O, no clock, no PID.
+//!
+//! ```text
+//!              START                       STOP, TERM, failure
+//!   Down ───────────────▶ Stopping ◀─────────────────────────── Running
+//!    ▲   (first stop what     │  │   the tree is gone: spawn       ▲
+//!    │    is left over)       │  └─────────────────────────────────┤
+//!    ├────────────────────────┤      wish: Start                   │
+//!    │      wish: Rest        └──────────▶ Over   wish: Exit       │
+//!    └─────────────────────────────────────────────────────────────┘
+//!              the main process ended, and that was no failure
+//! ```
+//!
+//! What is wanted next (the [`Wish`]) is kept apart from what is so (the [`State`]): a START
+//! while stopping needs no queue, and the last wish wins by overwriting the one before.
+//!
+//! The caller carries the actions out in their order. It answers [`Action::Spawn`] with
+//! [`Event::Spawned`], [`Event::SpawnedWithoutFiles`] or [`Event::SpawnFailed`] before it feeds any other event, and feeds
+//! [`Event::TreeGone`] as soon as [`Machine::awaits_tree`] and no process of the tree is left.
+
+use std::time::{Duration, Instant};
+
+use crate::control::protocol::{Command, Mode, StateName};
+use crate::signal::Signal;
+
+/// How long after a KILL the tree is looked through again for what slipped through: a process
+/// that was forked at the same instant. The end of the tree itself is noticed at once.
+pub const KILL_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a tree may survive its KILL before that is reported: only a process that the kernel
+/// holds (a dead disk, a debugger) lives that long.
+pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Exit code when the supervisor, not the main process, has failed.
+pub const OUR_FAILURE: u8 = 1;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It exited with this code.
+    Exited(u8),
+    /// A signal ended it.
+    Killed(i32),
+}
+
+impl Outcome {
+    /// The code by which a shell would show it: 128+n for signal n.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// Whether somebody in the container asked it to end, by TERM or INT, and it did as asked.
+    fn asked_for(self) -> bool {
+        self.code() == 143 || self.code() == 130
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Exited(code) => write!(f, "exited with code {code}"),
+            Self::Killed(number) => match Signal::from_number(number) {
+                Some(signal) => write!(f, "was killed by {signal}"),
+                None => write!(f, "was killed by signal {number}"),
+            },
+        }
+    }
+}
+
+/// What the options say about the life cycle.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The first signal of a stop.
+    pub stop_signal: Signal,
+    /// From that signal to SIGKILL; also how long after an order an end counts as ordered.
+    pub kill_after: Duration,
+    /// Whether a condition must succeed before post-start runs.
+    pub condition: bool,
+    /// Pause before each try of the condition.
+    pub interval: Duration,
+    /// For condition and post-start together.
+    pub timeout: Duration,
+}
+
+/// Why no main process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It was ordered to end, or never started.
+    Stopped,
+    /// It ended by itself, or somebody else in the container asked it to.
+    Ended,
+    /// It failed while nobody minded: in the modes `unmonitored` and `drained`.
+    Failed,
+}
+
+/// What is wanted once the tree is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing more.
+    Rest(Rest),
+    /// The main process, again.
+    Start,
+    /// The end of the supervisor, with this code.
+    Exit(u8),
+}
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The stop signal was sent; SIGKILL follows at this time.
+    Grace(Instant),
+    /// SIGKILL was sent.
+    Killing {
+        /// When to look for what is left.
+        again: Instant,
+        /// When to report that something is; `None` when that is done.
+        report: Option<Instant>,
+    },
+}
+
+/// How far post-start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostStart {
+    /// There is none, or it is done.
+    None,
+    /// Waiting to try the condition.
+    Pausing {
+        /// When to try it.
+        until: Instant,
+        /// When to give up.
+        limit: Instant,
+    },
+    /// The condition runs.
+    Checking {
+        /// When to give up.
+        limit: Instant,
+    },
+    /// Post-start runs.
+    Active {
+        /// When to give up.
+        limit: Instant,
+    },
+}
+
+/// Where the life cycle stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No main process. Others of its tree may have been left over.
+    Down(Rest),
+    /// The main process lives, and nobody wants it gone.
+    Running {
+        /// Until when its end counts as ordered: somebody sent QUIT or the like.
+        ordered: Option<Instant>,
+        /// Its post-start.
+        post_start: PostStart,
+    },
+    /// The tree is being ended.
+    Stopping {
+        /// Whether the main process still lives.
+        main: bool,
+        /// When it gets harsher.
+        clock: Clock,
+        /// What comes then.
+        wish: Wish,
+    },
+    /// The supervisor ends with this code.
+    Over(u8),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The supervisor is set up: run the main process.
+    Begin,
+    /// A command came on the socket.
+    Command(Command),
+    /// The supervisor got TERM or INT.
+    Terminate,
+    /// The supervisor got a signal that is the main process's business.
+    Pass(Signal),
+    /// The main process runs and its files are there.
+    Spawned {
+        /// Whether its post-start exists.
+        post_start: bool,
+    },
+    /// The main process could not be run; the code says why, as a shell's would.
+    SpawnFailed(u8),
+    /// The main process runs, but its files could not be written.
+    SpawnedWithoutFiles,
+    /// The main process ended and is reaped.
+    MainEnded(Outcome),
+    /// The condition ended.
+    ConditionEnded(Outcome),
+    /// Post-start ended.
+    PostStartEnded(Outcome),
+    /// No process of the tree is left, nor of post-start's.
+    TreeGone,
+    /// The time that [`Machine::deadline`] named may have come.
+    Deadline,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run the main process and write its files.
+    Spawn,
+    /// Send this to the main process.
+    SignalMain(Signal),
+    /// Send this to the main process, and continue it if it is stopped, so that it can obey.
+    StopMain(Signal),
+    /// Send this to the running post-start.
+    StopPostStart(Signal),
+    /// Send this, once, to each process of the tree that has not had it.
+    StopTree(Signal),
+    /// SIGKILL to everything of the tree and of post-start.
+    KillTree,
+    /// SIGKILL to the condition or post-start and its process group.
+    KillPostStart,
+    /// Run the condition.
+    RunCondition,
+    /// Run post-start.
+    RunPostStart,
+    /// Remove sentinel and pidfile.
+    RemoveFiles,
+    /// Answer the command.
+    Answer(Answer),
+    /// The main process runs: answer all who waited for that.
+    AnswerStarted,
+    /// It will not: tell all who waited for it why.
+    RefuseStarted(&'static str),
+    /// The tree is gone: answer all who waited for that.
+    AnswerStopped,
+    /// Say this on stderr.
+    Report(Report),
+    /// End the supervisor with this code.
+    Exit(u8),
+}
+
+/// How to answer a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// At once, with the state.
+    Now,
+    /// When the main process runs.
+    WhenStarted,
+    /// When the tree is gone.
+    WhenStopped,
+    /// With an error.
+    Refused(&'static str),
+}
+
+/// What an operator must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The main process failed.
+    MainFailed(Outcome),
+    /// Post-start failed.
+    PostStartFailed(Outcome),
+    /// Condition and post-start took longer than they may.
+    PostStartTimedOut,
+    /// Something has survived SIGKILL for [`KILL_PATIENCE`].
+    SurvivesKill,
+}
+
+const NOT_RUNNING: &str = "the process is not running";
+const SHUTTING_DOWN: &str = "the supervisor is shutting down";
+const CANCELLED: &str = "the start was cancelled by a STOP";
+const NOT_STARTED: &str = "the process could not be started";
+
+/// The life cycle of one main process.
+#[derive(Debug)]
+pub struct Machine {
+    config: Config,
+    state: State,
+    mode: Mode,
+}
+
+impl Machine {
+    /// A machine at rest.
+    pub fn new(config: Config) -> Self {
+        Self { config, state: State::Down(Rest::Stopped), mode: Mode::Monitored }
+    }
+
+    /// The state, in the words of the control protocol.
+    pub fn state_name(&self) -> StateName {
+        match self.state {
+            State::Running { .. } => StateName::Running,
+            State::Stopping { .. } => StateName::Stopping,
+            State::Down(Rest::Ended) => StateName::Ended,
+            State::Down(Rest::Failed) => StateName::Failed,
+            State::Down(Rest::Stopped) | State::Over(_) => StateName::Stopped,
+        }
+    }
+
+    /// The state, whole.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether a failing main process ends the supervisor.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// When to feed [`Event::Deadline`], if nothing else happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Down(_) | State::Over(_) => None,
+            State::Running { post_start, .. } => match post_start {
+                PostStart::None => None,
+                PostStart::Pausing { until, limit } => Some(until.min(limit)),
+                PostStart::Checking { limit } | PostStart::Active { limit } => Some(limit),
+            },
+            State::Stopping { clock: Clock::Grace(kill), .. } => Some(kill),
+            State::Stopping { clock: Clock::Killing { again, .. }, .. } => Some(again),
+        }
+    }
+
+    /// Whether [`Event::TreeGone`] is to be fed as soon as it is true.
+    pub fn awaits_tree(&self) -> bool {
+        matches!(self.state, State::Stopping { main: false, .. })
+    }
+
+    /// What `event` leads to at the time `now`.
+    pub fn step(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        if let Event::Command(Command::SetMode(mode)) = event {
+            self.mode = mode;
+        }
+        match self.state {
+            State::Down(_) => self.step_down(event, now),
+            State::Running { ordered, post_start } => self.step_running(event, now, ordered, post_start),
+            State::Stopping { main, clock, wish } => self.step_stopping(event, now, main, clock, wish),
+            State::Over(_) => match event {
+                Event::Command(_) => vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))],
+                _ => vec![],
+            },
+        }
+    }
+
+    fn step_down(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        match event {
+            // What the last run left over goes first; the wish outlives it.
+            Event::Begin => self.stop_leftovers(Wish::Start, now),
+            Event::Command(Command::Start) => {
+                let mut actions = self.stop_leftovers(Wish::Start, now);
+                actions.push(Action::Answer(Answer::WhenStarted));
+                actions
+            }
+            Event::Command(Command::Stop { wait }) => {
+                let mut actions = self.stop_leftovers(Wish::Rest(Rest::Stopped), now);
+                actions.push(answer_to_stop(wait));
+                actions
+            }
+            Event::Terminate => self.stop_leftovers(Wish::Exit(0), now),
+            Event::Spawned { post_start } => self.spawned(post_start, now),
+            Event::SpawnFailed(code) => {
+                let mut actions = vec![Action::RefuseStarted(NOT_STARTED)];
+                actions.extend(self.fail(code, now));
+                actions
+            }
+            Event::SpawnedWithoutFiles => {
+                let wish = match self.mode {
+                    Mode::Monitored => Wish::Exit(OUR_FAILURE),
+                    Mode::Unmonitored | Mode::Drained => Wish::Rest(Rest::Failed),
+                };
+                let mut actions = vec![Action::RefuseStarted(NOT_STARTED)];
+                actions.extend(self.stop_running(PostStart::None, wish, now));
+                actions
+            }
+            Event::Command(Command::Signal(_)) => vec![Action::Answer(Answer::Refused(NOT_RUNNING))],
+            Event::Command(Command::Quit | Command::Status | Command::SetMode(_)) => {
+                vec![Action::Answer(Answer::Now)]
+            }
+            // There is nobody to pass a signal to, and a post-start that outlived its main
+            // process is a leftover like any other.
+            Event::Pass(_)
+            | Event::MainEnded(_)
+            | Event::ConditionEnded(_)
+            | Event::PostStartEnded(_)
+            | Event::TreeGone
+            | Event::Deadline => vec![],
+        }
+    }
+
+    fn step_running(
+        &mut self,
+        event: Event,
+        now: Instant,
+        ordered: Option<Instant>,
+        post_start: PostStart,
+    ) -> Vec<Action> {
+        match event {
+            Event::Command(Command::Stop { wait }) => {
+                let mut actions = self.stop_running(post_start, Wish::Rest(Rest::Stopped), now);
+                actions.push(answer_to_stop(wait));
+                actions
+            }
+            Event::Terminate => self.stop_running(post_start, Wish::Exit(0), now),
+            Event::Command(Command::Quit) => {
+                let mut actions = self.signal_running(Signal::QUIT, post_start, ordered, now);
+                actions.push(Action::Answer(Answer::Now));
+                actions
+            }
+            Event::Command(Command::Signal(Signal::KILL)) => {
+                self.state = kill_now(true, Wish::Rest(Rest::Stopped), now);
+                vec![Action::KillTree, Action::Answer(Answer::Now)]
+            }
+            Event::Command(Command::Signal(signal)) => {
+                let mut actions = self.signal_running(signal, post_start, ordered, now);
+                actions.push(Action::Answer(Answer::Now));
+                actions
+            }
+            Event::Pass(signal) => self.signal_running(signal, post_start, ordered, now),
+            Event::MainEnded(outcome) => self.main_ended(outcome, ordered, post_start, now),
+            Event::ConditionEnded(outcome) => match post_start {
+                PostStart::Checking { limit } if outcome == Outcome::Exited(0) => {
+                    self.state = State::Running { ordered, post_start: PostStart::Active { limit } };
+                    vec![Action::RunPostStart]
+                }
+                PostStart::Checking { limit } => {
+                    let until = now + self.config.interval;
+                    self.state = State::Running { ordered, post_start: PostStart::Pausing { until, limit } };
+                    vec![]
+                }
+                PostStart::None | PostStart::Pausing { .. } | PostStart::Active { .. } => vec![],
+            },
+            Event::PostStartEnded(outcome) => match post_start {
+                PostStart::Active { .. } => {
+                    self.state = State::Running { ordered, post_start: PostStart::None };
+                    match outcome {
+                        Outcome::Exited(0) => vec![],
+                        _ => self.post_start_failed(Report::PostStartFailed(outcome), now),
+                    }
+                }
+                PostStart::None | PostStart::Pausing { .. } | PostStart::Checking { .. } => vec![],
+            },
+            Event::Deadline => self.post_start_deadline(ordered, post_start, now),
+            Event::Command(Command::Start | Command::Status | Command::SetMode(_)) => {
+                vec![Action::Answer(Answer::Now)]
+            }
+            Event::Begin
+            | Event::Spawned { .. }
+            | Event::SpawnedWithoutFiles
+            | Event::SpawnFailed(_)
+            | Event::TreeGone => vec![],
+        }
+    }
+
+    fn step_stopping(
+        &mut self,
+        event: Event,
+        now: Instant,
+        main: bool,
+        clock: Clock,
+        wish: Wish,
+    ) -> Vec<Action> {
+        let wishing = |wish| State::Stopping { main, clock, wish };
+        match event {
+            Event::Command(Command::Start) => match wish {
+                Wish::Exit(_) => vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))],
+                Wish::Rest(_) | Wish::Start => {
+                    self.state = wishing(Wish::Start);
+                    vec![Action::Answer(Answer::WhenStarted)]
+                }
+            },
+            Event::Command(Command::Stop { wait }) => {
+                let mut actions = vec![];
+                match wish {
+                    Wish::Exit(_) => {}
+                    Wish::Rest(_) => self.state = wishing(Wish::Rest(Rest::Stopped)),
+                    Wish::Start => {
+                        self.state = wishing(Wish::Rest(Rest::Stopped));
+                        actions.push(Action::RefuseStarted(CANCELLED));
+                    }
+                }
+                actions.push(answer_to_stop(wait));
+                actions
+            }
+            Event::Terminate => match wish {
+                Wish::Exit(_) => vec![],
+                Wish::Rest(_) => {
+                    self.state = wishing(Wish::Exit(0));
+                    vec![]
+                }
+                Wish::Start => {
+                    self.state = wishing(Wish::Exit(0));
+                    vec![Action::RefuseStarted(SHUTTING_DOWN)]
+                }
+            },
+            Event::Command(Command::Quit) if main => {
+                vec![Action::SignalMain(Signal::QUIT), Action::Answer(Answer::Now)]
+            }
+            Event::Command(Command::Signal(_)) if !main => {
+                vec![Action::Answer(Answer::Refused(NOT_RUNNING))]
+            }
+            Event::Command(Command::Signal(Signal::KILL)) => {
+                if let Clock::Grace(_) = clock {
+                    self.state = kill_now(main, wish, now);
+                }
+                vec![Action::KillTree, Action::Answer(Answer::Now)]
+            }
+            Event::Command(Command::Signal(signal)) => {
+                vec![Action::SignalMain(signal), Action::Answer(Answer::Now)]
+            }
+            Event::Pass(signal) if main => vec![Action::SignalMain(signal)],
+            Event::MainEnded(_) => {
+                self.state = State::Stopping { main: false, clock, wish };
+                let survivors = match clock {
+                    Clock::Grace(_) => Action::StopTree(self.config.stop_signal),
+                    Clock::Killing { .. } => Action::KillTree,
+                };
+                vec![Action::RemoveFiles, survivors]
+            }
+            Event::TreeGone if !main => {
+                let mut actions = vec![Action::AnswerStopped];
+                self.state = match wish {
+                    Wish::Rest(rest) => State::Down(rest),
+                    Wish::Start => {
+                        actions.push(Action::Spawn);
+                        State::Down(Rest::Stopped)
+                    }
+                    Wish::Exit(code) => {
+                        actions.push(Action::Exit(code));
+                        State::Over(code)
+                    }
+                };
+                actions
+            }
+            Event::Deadline => self.stop_deadline(main, clock, wish, now),
+            Event::Command(Command::Quit | Command::Status | Command::SetMode(_)) => {
+                vec![Action::Answer(Answer::Now)]
+            }
+            // A condition or post-start that ends now was told to.
+            Event::Pass(_)
+            | Event::TreeGone
+            | Event::ConditionEnded(_)
+            | Event::PostStartEnded(_)
+            | Event::Begin
+            | Event::Spawned { .. }
+            | Event::SpawnFailed(_)
+            | Event::SpawnedWithoutFiles => vec![],
+        }
+    }
+
+    fn spawned(&mut self, post_start: bool, now: Instant) -> Vec<Action> {
+        let limit = now + self.config.timeout;
+        let mut actions = vec![Action::AnswerStarted];
+        let post_start = if !post_start {
+            PostStart::None
+        } else if self.config.condition {
+            PostStart::Pausing { until: now + self.config.interval, limit }
+        } else {
+            actions.push(Action::RunPostStart);
+            PostStart::Active { limit }
+        };
+        self.state = State::Running { ordered: None, post_start };
+        actions
+    }
+
+    fn signal_running(
+        &mut self,
+        signal: Signal,
+        post_start: PostStart,
+        ordered: Option<Instant>,
+        now: Instant,
+    ) -> Vec<Action> {
+        let ordered = match signal {
+            Signal::QUIT | Signal::TERM | Signal::INT => Some(now + self.config.kill_after),
+            _ => ordered,
+        };
+        self.state = State::Running { ordered, post_start };
+        vec![Action::SignalMain(signal)]
+    }
+
+    fn main_ended(
+        &mut self,
+        outcome: Outcome,
+        ordered: Option<Instant>,
+        post_start: PostStart,
+        now: Instant,
+    ) -> Vec<Action> {
+        let mut actions = vec![Action::RemoveFiles];
+        if let PostStart::Checking { .. } = post_start {
+            actions.push(Action::KillPostStart);
+        }
+        if ordered.is_some_and(|until| now <= until) {
+            self.state = State::Down(Rest::Stopped);
+        } else if outcome == Outcome::Exited(0) || outcome.asked_for() {
+            self.state = State::Down(Rest::Ended);
+        } else {
+            actions.push(Action::Report(Report::MainFailed(outcome)));
+            actions.extend(self.fail(outcome.code(), now));
+        }
+        actions
+    }
+
+    /// The main process is gone, or never came, and should not be.
+    fn fail(&mut self, code: u8, now: Instant) -> Vec<Action> {
+        match self.mode {
+            Mode::Monitored => self.stop_leftovers(Wish::Exit(code), now),
+            Mode::Unmonitored | Mode::Drained => {
+                self.state = State::Down(Rest::Failed);
+                vec![]
+            }
+        }
+    }
+
+    /// Ends what is left of the tree of a main process that has ended.
+    fn stop_leftovers(&mut self, wish: Wish, now: Instant) -> Vec<Action> {
+        let clock = Clock::Grace(now + self.config.kill_after);
+        self.state = State::Stopping { main: false, clock, wish };
+        vec![Action::StopTree(self.config.stop_signal)]
+    }
+
+    fn stop_running(&mut self, post_start: PostStart, wish: Wish, now: Instant) -> Vec<Action> {
+        let signal = self.config.stop_signal;
+        let clock = Clock::Grace(now + self.config.kill_after);
+        self.state = State::Stopping { main: true, clock, wish };
+        let mut actions = vec![Action::StopMain(signal)];
+        match post_start {
+            PostStart::None | PostStart::Pausing { .. } => {}
+            PostStart::Checking { .. } => actions.push(Action::KillPostStart),
+            PostStart::Active { .. } => actions.push(Action::StopPostStart(signal)),
+        }
+        actions
+    }
+
+    fn post_start_failed(&mut self, report: Report, now: Instant) -> Vec<Action> {
+        let mut actions = vec![Action::Report(report)];
+        if self.mode == Mode::Monitored {
+            actions.extend(self.stop_running(PostStart::None, Wish::Exit(OUR_FAILURE), now));
+        }
+        actions
+    }
+
+    fn post_start_deadline(
+        &mut self,
+        ordered: Option<Instant>,
+        post_start: PostStart,
+        now: Instant,
+    ) -> Vec<Action> {
+        let (limit, runs) = match post_start {
+            PostStart::None => return vec![],
+            PostStart::Pausing { until, limit } if now >= until && now < limit => {
+                self.state = State::Running { ordered, post_start: PostStart::Checking { limit } };
+                return vec![Action::RunCondition];
+            }
+            PostStart::Pausing { limit, .. } => (limit, false),
+            PostStart::Checking { limit } | PostStart::Active { limit } => (limit, true),
+        };
+        if now < limit {
+            return vec![];
+        }
+        self.state = State::Running { ordered, post_start: PostStart::None };
+        let mut actions = if runs { vec![Action::KillPostStart] } else { vec![] };
+        actions.extend(self.post_start_failed(Report::PostStartTimedOut, now));
+        actions
+    }
+
+    fn stop_deadline(&mut self, main: bool, clock: Clock, wish: Wish, now: Instant) -> Vec<Action> {
+        match clock {
+            Clock::Grace(kill) if now >= kill => {
+                self.state = kill_now(main, wish, now);
+                vec![Action::KillTree]
+            }
+            Clock::Killing { again, report } if now >= again => {
+                let due = report.is_some_and(|at| now >= at);
+                let clock = Clock::Killing { again: now + KILL_AGAIN, report: report.filter(|_| !due) };
+                self.state = State::Stopping { main, clock, wish };
+                let mut actions = vec![Action::KillTree];
+                if due {
+                    actions.push(Action::Report(Report::SurvivesKill));
+                }
+                actions
+            }
+            Clock::Grace(_) | Clock::Killing { .. } => vec![],
+        }
+    }
+}
+
+fn kill_now(main: bool, wish: Wish, now: Instant) -> State {
+    let clock = Clock::Killing { again: now + KILL_AGAIN, report: Some(now + KILL_PATIENCE) };
+    State::Stopping { main, clock, wish }
+}
+
+fn answer_to_stop(wait: bool) -> Action {
+    Action::Answer(if wait { Answer::WhenStopped } else { Answer::Now })
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,326 @@
+//! The loop around the life cycle: waits for a signal, a datagram or a deadline, feeds the
+//! machine, and carries out what it says.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::child::{Children, Role};
+use super::files;
+use super::machine::{Action, Answer, Event, KILL_PATIENCE, Machine, Outcome, Report};
+use super::program::{self, CannotRun, NOT_EXECUTABLE};
+use super::signals::Signals;
+use super::{Options, tree};
+use crate::control::protocol::{self, Status};
+use crate::control::socket::{Address, ControlSocket, Received};
+use crate::log;
+use crate::paths::ProcessPaths;
+use crate::signal::Signal;
+
+/// Datagrams handled before signals and deadlines are looked at again: a flood must not keep a
+/// TERM waiting.
+const BATCH: usize = 64;
+
+/// Senders that may wait for an answer at the same time. Each costs some 120 bytes; more than
+/// these are a fault of the sender's, and must not become one of ours.
+const MOST_WAITING: usize = 1024;
+
+/// A supervisor that is set up.
+pub struct Runtime {
+    options: Options,
+    paths: ProcessPaths,
+    machine: Machine,
+    children: Children,
+    socket: ControlSocket,
+    signals: Signals,
+    queue: VecDeque<Event>,
+    /// Who sent the command that is being handled, and is to have its answer when it has been.
+    sender: Option<Address>,
+    wait_for_start: Vec<Address>,
+    wait_for_stop: Vec<Address>,
+    exit: Option<u8>,
+}
+
+impl Runtime {
+    /// Nothing runs yet.
+    pub fn new(options: Options, paths: ProcessPaths, socket: ControlSocket, signals: Signals) -> Self {
+        let proc_is_usable = tree::proc_is_usable();
+        if !proc_is_usable {
+            log::error(
+                "warning: /proc does not show this PID namespace: of the process's tree, \
+                 only its own process group can be stopped",
+            );
+        }
+        Self {
+            machine: Machine::new(options.config.clone()),
+            children: Children::new(options.umask, proc_is_usable),
+            options,
+            paths,
+            socket,
+            signals,
+            queue: VecDeque::new(),
+            sender: None,
+            wait_for_start: vec![],
+            wait_for_stop: vec![],
+            exit: None,
+        }
+    }
+
+    /// Runs the main process, and the loop until the life cycle is over.
+    pub fn run(mut self) -> u8 {
+        self.feed(Event::Begin);
+        loop {
+            if let Some(code) = self.exit {
+                return code;
+            }
+            let more_datagrams = self.turn();
+            if self.exit.is_none() && !more_datagrams {
+                self.wait();
+            }
+        }
+    }
+
+    /// Handles what is there. True if there may be more datagrams.
+    fn turn(&mut self) -> bool {
+        for signal in self.signals.pending() {
+            match signal {
+                Signal::TERM | Signal::INT => self.feed(Event::Terminate),
+                Signal::CHLD => {
+                    self.reap();
+                    self.settle();
+                }
+                other => self.feed(Event::Pass(other)),
+            }
+        }
+        if self.machine.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            self.feed(Event::Deadline);
+        }
+        (0..BATCH).all(|_| self.exit.is_none() && self.receive())
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self) {
+        let timeout = match self.machine.deadline() {
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // Rounded up: to wake too early would mean to wake twice.
+                let whole = left + Duration::from_micros(999);
+                PollTimeout::try_from(whole.as_millis()).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut readable = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+        ];
+        // EINTR is a signal; any other error shows again in what is done next.
+        let _ = poll(&mut readable, timeout);
+    }
+
+    /// Handles one datagram; false if there is none.
+    fn receive(&mut self) -> bool {
+        let datagram = match self.socket.receive() {
+            Ok(Received::Datagram(datagram)) => datagram,
+            Ok(Received::Foreign) => {
+                log::debug(|| "a datagram of a user without rights was ignored".to_owned());
+                return true;
+            }
+            Ok(Received::Nothing) => return false,
+            Err(error) => {
+                log::error(format_args!("cannot receive a command: {error}"));
+                return false;
+            }
+        };
+        match protocol::parse_command(&datagram.text) {
+            Ok(command) => {
+                self.sender = datagram.sender;
+                self.feed(Event::Command(command));
+            }
+            Err(reason) => {
+                log::debug(|| format!("a datagram was refused: {reason}"));
+                self.answer(datagram.sender, Err(&reason));
+            }
+        }
+        true
+    }
+
+    /// Feeds one event and all that follow from it.
+    fn feed(&mut self, event: Event) {
+        self.queue.push_back(event);
+        self.settle();
+        // What is answered at once is answered with what the command has led to at once.
+        if let Some(sender) = self.sender.take() {
+            self.answer(Some(sender), Ok(self.status()));
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            while let Some(event) = self.queue.pop_front() {
+                let actions = self.machine.step(event, Instant::now());
+                log::debug(|| format!("{event:?} -> {:?}, {actions:?}", self.machine.state()));
+                for action in actions {
+                    self.act(action);
+                }
+            }
+            if !self.machine.awaits_tree() {
+                return;
+            }
+            if self.reap() {
+                self.queue.push_back(Event::TreeGone);
+            }
+            if self.queue.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Queues the end of each child that has ended; true if none is left.
+    fn reap(&mut self) -> bool {
+        let (ended, none_left) = self.children.reap();
+        for child in ended {
+            log::debug(|| format!("{:?} {} {}", child.role, child.pid, child.outcome));
+            self.queue.extend(match child.role {
+                Role::Main => Some(Event::MainEnded(child.outcome)),
+                Role::Condition => Some(Event::ConditionEnded(child.outcome)),
+                Role::PostStart => Some(Event::PostStartEnded(child.outcome)),
+                Role::Orphan => None,
+            });
+        }
+        none_left
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Spawn => self.spawn(),
+            Action::SignalMain(signal) => report("signal the process", self.children.signal_main(signal)),
+            Action::StopMain(signal) => report("stop the process", self.children.stop_main(signal)),
+            Action::StopPostStart(signal) => report("stop post-start", self.children.stop_post_start(signal)),
+            Action::StopTree(signal) => report("stop the process's tree", self.children.stop_tree(signal)),
+            Action::KillTree => report("kill the process's tree", self.children.kill_tree()),
+            Action::KillPostStart => self.children.kill_helper(),
+            Action::RunCondition => self.run_helper(Role::Condition),
+            Action::RunPostStart => self.run_helper(Role::PostStart),
+            Action::RemoveFiles => {
+                if let Err(error) = files::remove(&self.paths) {
+                    log::error(format_args!("{error:#}"));
+                }
+            }
+            Action::Answer(answer) => self.answer_sender(answer),
+            Action::AnswerStarted => self.answer_all(|this| &mut this.wait_for_start, None),
+            Action::RefuseStarted(reason) => self.answer_all(|this| &mut this.wait_for_start, Some(reason)),
+            Action::AnswerStopped => self.answer_all(|this| &mut this.wait_for_stop, None),
+            Action::Report(what) => self.report(what),
+            Action::Exit(code) => self.exit = Some(code),
+        }
+    }
+
+    fn spawn(&mut self) {
+        let started = program::find(&self.options.command).and_then(|program| {
+            self.children.start_main(&program).map_err(|error| CannotRun::from_exec(&program, &error))
+        });
+        let pid = match started {
+            Ok(pid) => pid,
+            Err(fault) => {
+                log::error(&fault);
+                return self.queue.push_front(Event::SpawnFailed(fault.code));
+            }
+        };
+        log::debug(|| format!("the process has PID {pid}"));
+        let next = match files::write(&self.paths, pid) {
+            Ok(()) => Event::Spawned { post_start: program::exists(&self.options.post_start) },
+            Err(error) => {
+                log::error(format_args!("{error:#}"));
+                Event::SpawnedWithoutFiles
+            }
+        };
+        self.queue.push_front(next);
+    }
+
+    fn run_helper(&mut self, role: Role) {
+        let (command, failed): (_, fn(Outcome) -> Event) = match role {
+            Role::Condition => (&self.options.condition, Event::ConditionEnded),
+            _ => (&self.options.post_start, Event::PostStartEnded),
+        };
+        let started = program::find(command).and_then(|program| {
+            self.children.start_helper(&program, role).map_err(|error| CannotRun::from_exec(&program, &error))
+        });
+        if let Err(fault) = started {
+            // A condition is tried again, so often that its fault would fill the log.
+            if role == Role::PostStart {
+                log::error(&fault);
+            }
+            log::debug(|| fault.to_string());
+            self.queue.push_back(failed(Outcome::Exited(NOT_EXECUTABLE)));
+        }
+    }
+
+    fn report(&self, what: Report) {
+        let name = format!("{}/{}", self.options.job, self.options.process);
+        let timeout = self.options.config.timeout.as_secs_f64();
+        log::error(match what {
+            Report::MainFailed(outcome) => format!("{name} {outcome}"),
+            Report::PostStartFailed(outcome) => format!("post-start of {name} {outcome}"),
+            Report::PostStartTimedOut => {
+                format!(
+                    "post-start of {name} and its condition took longer than {timeout} s (--post-start-timeout)"
+                )
+            }
+            Report::SurvivesKill => format!(
+                "something of {name} is still there {} s after SIGKILL: the kernel or a debugger holds it",
+                KILL_PATIENCE.as_secs()
+            ),
+        });
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            state: self.machine.state_name(),
+            pid: self.children.main().map(|pid| pid.as_raw()),
+            mode: self.machine.mode(),
+        }
+    }
+
+    fn answer_sender(&mut self, answer: Answer) {
+        let waiting = match answer {
+            // `feed` does, when all that follows is done.
+            Answer::Now => return,
+            Answer::Refused(reason) => {
+                let sender = self.sender.take();
+                return self.answer(sender, Err(reason));
+            }
+            Answer::WhenStarted => &mut self.wait_for_start,
+            Answer::WhenStopped => &mut self.wait_for_stop,
+        };
+        let Some(sender) = self.sender.take() else { return };
+        if waiting.len() < MOST_WAITING {
+            return waiting.push(sender);
+        }
+        self.answer(Some(sender), Err("too many others wait for an answer"));
+    }
+
+    fn answer_all(&mut self, waiting: fn(&mut Self) -> &mut Vec<Address>, refusal: Option<&str>) {
+        let answer = refusal.map_or(Ok(self.status()), Err);
+        for sender in std::mem::take(waiting(self)) {
+            self.answer(Some(sender), answer);
+        }
+    }
+
+    fn answer(&self, to: Option<Address>, answer: Result<Status, &str>) {
+        if let Some(address) = to {
+            self.socket.answer(&address, &protocol::print_answer(answer));
+        }
+    }
+}
+
+/// A signal that cannot be sent is said, and the life cycle goes on: its clock still runs.
+fn report(what: &str, result: std::io::Result<()>) {
+    match result {
+        // It has just ended; that comes to us by itself.
+        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
+        Err(error) => log::error(format_args!("cannot {what}: {error}")),
+        Ok(()) => {}
+    }
+}

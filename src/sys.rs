@@ -1,0 +1,147 @@
+//! The system calls that neither nix nor std offers as safe functions; the only `unsafe` we have.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{ForkResult, Pid, execv, getpid, getppid};
+
+use crate::signal::Signal;
+
+/// Every signal that the kernel has, those included that the C library hides (32 and 33).
+pub const ALL_SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
+
+/// What a signal does to a process that has no handler for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// What signal(7) says.
+    Default = libc::SIG_DFL as isize,
+    /// Nothing.
+    Ignore = libc::SIG_IGN as isize,
+}
+
+/// Sets what `number` does. The C library's own call refuses 32 and 33, whose default kills us
+/// like any other's, so this is the kernel's.
+pub fn set_disposition(number: i32, disposition: Disposition) -> io::Result<()> {
+    // The kernel's struct sigaction begins with the handler; flags, restorer and mask are zero.
+    let action: [usize; 4] = [disposition as usize, 0, 0, 0];
+    const MASK_BYTES: usize = 8;
+    // SAFETY: `action` is at least as large as the kernel's struct and outlives the call; a null
+    // pointer for the old action is allowed by rt_sigaction(2).
+    let result = unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, number, action.as_ptr(), std::ptr::null::<usize>(), MASK_BYTES)
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Sends a signal, real-time ones too, to one process that the caller knows to be its own
+/// unreaped child, whose number therefore nobody else can have.
+pub fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
+    debug_assert!(pid.as_raw() > 1);
+    // SAFETY: kill(2) takes no pointer.
+    Errno::result(unsafe { libc::kill(pid.as_raw(), signal.number()) })?;
+    Ok(())
+}
+
+/// Sends a signal to the process whose folder in `/proc` is open as `folder`: this one and no
+/// later one with its number (pidfd_send_signal(2) takes such a folder for a pidfd).
+pub fn kill_by_folder(folder: &File, signal: Signal) -> io::Result<()> {
+    // SAFETY: a null siginfo is allowed by pidfd_send_signal(2); the descriptor is open.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            folder.as_raw_fd(),
+            signal.number(),
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Splits this process in two, as fork(2).
+///
+/// Only for a process with one thread: then the child may go on as if nothing had happened.
+pub fn fork() -> io::Result<ForkResult> {
+    // SAFETY: the whole program has one thread, so no lock can be held by another one.
+    Ok(unsafe { nix::unistd::fork() }?)
+}
+
+/// Makes this process die by SIGKILL when its parent does.
+///
+/// Fails if the parent is not `parent` any more: it died before the kernel knew what to do then.
+pub fn die_with(parent: Pid) -> io::Result<()> {
+    prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    if getppid() != parent {
+        return Err(Errno::ESRCH.into());
+    }
+    Ok(())
+}
+
+/// Reaps one child that has ended; `None` if none has, ECHILD if there is none.
+///
+/// nix's waitpid reaps a child that a real-time signal killed, and then cannot say which it was.
+pub fn wait_any() -> io::Result<Option<(Pid, ExitStatus)>> {
+    let mut status = 0;
+    // SAFETY: the status is written to a live integer of ours.
+    match Errno::result(unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) }) {
+        Ok(0) => Ok(None),
+        Ok(pid) => Ok(Some((Pid::from_raw(pid), ExitStatus::from_raw(status)))),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Where a child's stdout and stderr go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Where ours go.
+    Inherit,
+    /// Nowhere.
+    Discard,
+}
+
+/// Starts `program` (a path) with `arguments` (the first is its own name), in a process group
+/// of its own, with `mask` as umask, every signal at its default and none blocked, stdin
+/// `/dev/null`, and dying with us.
+///
+/// The error is the kernel's for the exec, or for what came before it. A text without `#!` is
+/// ENOEXEC: the C library's execvp(3) would hand it to `/bin/sh`, so execv(2) is called here.
+pub fn spawn(program: &Path, arguments: &[impl AsRef<OsStr>], output: Output, mask: Mode) -> io::Result<Pid> {
+    let text = |part: &OsStr| Ok::<_, io::Error>(CString::new(part.as_encoded_bytes())?);
+    let path = text(program.as_os_str())?;
+    let arguments = arguments.iter().map(|part| text(part.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let parent = getpid();
+    let mut command = Command::new(program);
+    command.process_group(0).stdin(Stdio::null());
+    if output == Output::Discard {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let become_program = move || {
+        die_with(parent)?;
+        umask(mask);
+        for number in ALL_SIGNALS {
+            // KILL and STOP refuse; they are at their default anyway.
+            let _ = set_disposition(number, Disposition::Default);
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        match execv(&path, &arguments)? {}
+    };
+    // SAFETY: the program has one thread, so the child of its fork may do all that it may itself,
+    // allocating included.
+    unsafe { command.pre_exec(become_program) };
+    let child = command.spawn()?;
+    Ok(Pid::from_raw(child.id() as i32))
+}

@@ -1,0 +1,94 @@
+//! Writing a file so that nobody ever reads half of it, and no planted link is followed.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Writes `content` under a temporary name in the same folder (`FILE~`), then renames it.
+///
+/// The folder is made if it is missing. The mode is exact only if the umask lets it be, which
+/// [`crate::run`] sees to. Two writers of the same file must keep each other out: all callers
+/// hold a lock.
+///
+/// # Errors
+///
+/// The folder or file cannot be made; the message names it. Nothing half-written is left.
+pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
+    }
+    let temporary = temporary(path);
+    fill(&temporary, content, mode)
+        .and_then(|()| fs::rename(&temporary, path))
+        .inspect_err(|_| drop(fs::remove_file(&temporary)))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes a folder and those above it that are missing, 0755.
+pub fn make_folder(folder: &Path) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push("~");
+    PathBuf::from(name)
+}
+
+fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    match fs::remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // `create_new` follows no link, not even one to nowhere.
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(temporary)?;
+    file.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn missing_folders_are_made_and_an_old_file_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b/file");
+        write(&path, b"one", 0o600).unwrap();
+        write(&path, b"two", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(root.path().join("a/b")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn planted_links_are_replaced_and_what_they_point_at_is_untouched() {
+        let root = tempfile::tempdir().unwrap();
+        let victim = root.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let path = root.path().join("file");
+        symlink(&victim, &path).unwrap();
+        symlink(&victim, root.path().join("file~")).unwrap();
+        write(&path, b"ours", 0o644).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_folder_in_the_way_is_an_error_that_names_it_and_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        fs::create_dir(&path).unwrap();
+        let error = format!("{:#}", write(&path, b"x", 0o644).unwrap_err());
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}

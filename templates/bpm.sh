@@ -1,0 +1,383 @@
+#!/bin/sh
+@{ mark }@
+#
+# bpm for jobs in containers (container-run @{ version }@). On a BOSH VM the real bpm starts and
+# stops a job's processes. In a container its supervisor, container-run, does; this script tells
+# it to. `bpm help` says what there is; `container-run --help` is about the supervisor.
+
+set -u
+
+default_root=@{ root }@
+default_binary=@{ container_run }@
+
+root=${BPM_BOSH_ROOT:-$default_root}
+case $root in
+  /*) ;;
+  *) root=$PWD/$root ;;
+esac
+# container-run looks in the same place.
+BPM_BOSH_ROOT=$root
+export BPM_BOSH_ROOT
+binary=${CONTAINER_RUN:-$default_binary}
+
+# How long start and stop wait, in seconds: longer than a stop's 20 s before SIGKILL.
+patience=30
+
+# Exit code of `container-run send` when no supervisor is there.
+no_supervisor=3
+
+usage() {
+  cat <<'TEXT'
+bpm: drives the processes of BOSH jobs in containers
+
+Usage:
+  bpm start JOB [-p PROCESS]          start the process; wait until it runs
+  bpm stop JOB [-p PROCESS]           stop it; wait until it has stopped
+  bpm term JOB [-p PROCESS]           stop it; do not wait
+  bpm quit JOB [-p PROCESS]           send it SIGQUIT
+  bpm signal JOB SIGNAL [-p PROCESS]  send it a signal: TERM, USR1, ...
+  bpm running JOB [-p PROCESS]        exit 0 if it runs, 1 if not
+  bpm pid JOB [-p PROCESS]            print its PID
+  bpm list                            list all processes
+  bpm logs JOB [-p PROCESS] [flags]   print the end of its log
+  bpm version                         print the version
+  bpm help                            print this text
+
+Flags:
+  -p, --process PROCESS   the process, if it is not named like the job
+  -a, --all               logs: stdout and stderr
+  -e, --err               logs: stderr
+  -f, --follow            logs: go on as the log grows
+  -n, --lines LINES       logs: so many lines (25)
+  -q, --quiet             logs: no headers with file names
+TEXT
+}
+
+fail() {
+  printf 'Error: %s\n' "$1" >&2
+  exit 1
+}
+
+# --- the command line ---------------------------------------------------------------------------
+
+# Reads options and words in any order, as the real bpm's flags package does.
+parse() {
+  command=$1
+  shift
+  job='' process='' signal='' all=no err=no follow=no lines=25 quiet=no
+  words=0 options=yes
+  while [ $# -gt 0 ]; do
+    word=$1
+    shift
+    case $options$word in
+      yes--) options=no ;;
+      yes--help) usage && exit 0 ;;
+      yes--process=*) process=${word#*=} ;;
+      yes--process)
+        [ $# -gt 0 ] || fail "flag needs an argument: $word"
+        process=$1
+        shift
+        ;;
+      yes--lines=* | yes--lines | yes--all | yes--err | yes--follow | yes--quiet)
+        [ "$command" = logs ] || fail "unknown flag: ${word%%=*}"
+        case $word in
+          --lines=*) lines=${word#*=} ;;
+          --lines)
+            [ $# -gt 0 ] || fail "flag needs an argument: $word"
+            lines=$1
+            shift
+            ;;
+          --all) all=yes ;;
+          --err) err=yes ;;
+          --follow) follow=yes ;;
+          --quiet) quiet=yes ;;
+        esac
+        ;;
+      yes--*) fail "unknown flag: ${word%%=*}" ;;
+      yes-?*)
+        # One dash may hold several letters; the value of p or n is the rest, or the next word.
+        letters=${word#-}
+        while [ -n "$letters" ]; do
+          rest=${letters#?}
+          letter=${letters%"$rest"}
+          case $command:$letter in
+            *:h) usage && exit 0 ;;
+            *:p | logs:n)
+              if [ -n "$rest" ]; then
+                value=${rest#=}
+              elif [ $# -gt 0 ]; then
+                value=$1
+                shift
+              else
+                fail "flag needs an argument: '$letter' in -$letters"
+              fi
+              if [ "$letter" = p ]; then process=$value; else lines=$value; fi
+              rest=''
+              ;;
+            logs:a) all=yes ;;
+            logs:e) err=yes ;;
+            logs:f) follow=yes ;;
+            logs:q) quiet=yes ;;
+            *) fail "unknown shorthand flag: '$letter' in -$letters" ;;
+          esac
+          letters=$rest
+        done
+        ;;
+      *)
+        words=$((words + 1))
+        case $words in
+          1) job=$word ;;
+          2) signal=$word ;;
+        esac
+        ;;
+    esac
+  done
+}
+
+need_job() {
+  [ -n "$job" ] || fail 'must specify a job'
+  process=${process:-$job}
+  for name in "$job" "$process"; do
+    case $name in
+      . | .. | */*) fail "the name '$name' is not the name of a file" ;;
+    esac
+  done
+  files=$root/data/$job/${process}_containerrun
+  pidfile=$root/sys/run/bpm/$job/$process.pid
+}
+
+# --- the supervisor -----------------------------------------------------------------------------
+
+# Whether this program is there. CONTAINER_RUN may hold a path or a name.
+have() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+# tell VERB [SECONDS]: sends VERB, with SECONDS also waits so long for it to be carried out.
+# Leaves the answer (STATE PID MODE), or the reason why there is none, in $said.
+# Returns 0, 1 if it was refused or not answered, 3 if there is no supervisor.
+tell() {
+  if have "$binary"; then
+    said=$("$binary" send "$1" --process="$process" ${2+"--wait=$2"} -- "$job" 2>&1)
+    set -- $?
+    said=${said#container-run: }
+    return "$1"
+  fi
+  said=''
+  deliver "$1" || return
+  case $1 in
+    START) await "$patience" running ;;
+    STOP) [ $# -lt 2 ] || await "$2" stopped ;;
+  esac
+}
+
+# deliver VERB: sends VERB without container-run; nothing can be said of the answer. Returns as
+# tell does.
+deliver() {
+  [ -S "$files.sock" ] || return "$no_supervisor"
+  # A link with a short and plain name: the socket's own may be longer than an address can be,
+  # and hold what socat takes for its syntax.
+  folder=$(mktemp -d) || fail 'cannot make a temporary folder'
+  ln -s "$files.sock" "$folder/s"
+  # A refused datagram means that nobody holds the socket.
+  (cd "$folder" && send_datagram "$1") >/dev/null 2>&1
+  set -- $?
+  rm -f "$folder/s"
+  rmdir "$folder"
+  case $1 in
+    0) ;;
+    127) fail "cannot reach the supervisor: neither $binary nor socat, perl or OpenBSD's nc is there; install one" ;;
+    *) return "$no_supervisor" ;;
+  esac
+}
+
+# Sends to the socket s in this folder; 127 if there is nothing to send with.
+send_datagram() {
+  if have socat; then
+    printf '%s' "$1" | socat -u - UNIX-SENDTO:s
+  elif have perl; then
+    perl -MSocket -e 'socket(S, AF_UNIX, SOCK_DGRAM, 0) && connect(S, pack_sockaddr_un("s"))
+      && send(S, $ARGV[0], 0) or exit 1' -- "$1"
+  elif nc_knows_sockets; then
+    printf '%s' "$1" | nc -w 1 -uU s
+  else
+    return 127
+  fi
+}
+
+# Only OpenBSD's nc does; its help says so.
+nc_knows_sockets() {
+  have nc || return
+  case $(nc -h 2>&1) in
+    *'UNIX domain socket'* | *'UNIX-domain socket'*) ;;
+    *) return 1 ;;
+  esac
+}
+
+# await SECONDS STATE: waits until the sentinel says so; a dead supervisor's says nothing.
+await() {
+  end=$(($(date +%s) + $1))
+  while is_alive; do
+    [ "$2" != running ] || return 0
+    [ "$(date +%s)" -lt "$end" ] || {
+      said="the process did not get to be $2 within $1 s"
+      return 1
+    }
+    sleep 0.1
+  done
+  [ "$2" = running ] || return 0
+  while ! is_alive; do
+    [ "$(date +%s)" -lt "$end" ] || {
+      said="the process did not get to be $2 within $1 s"
+      return 1
+    }
+    sleep 0.1
+  done
+}
+
+# Without container-run: the sentinel is there, and its supervisor lives.
+is_alive() {
+  [ -e "$files.running" ] && deliver STATUS
+}
+
+# Leaves the PID of the main process in $pid; 1 if it does not run.
+find_pid() {
+  pid=''
+  if have "$binary"; then
+    tell STATUS || return 1
+    pid=${said#* }
+    pid=${pid%% *}
+    [ "$pid" != - ]
+  elif is_alive; then
+    # The pidfile ends without a newline, which read takes for an error.
+    read -r pid <"$pidfile" || [ -n "$pid" ]
+  else
+    return 1
+  fi
+}
+
+# --- the commands -------------------------------------------------------------------------------
+
+start_process() {
+  tell START "$patience"
+  case $? in
+    0) ;;
+    "$no_supervisor")
+      # A pre-start script, perhaps, in an init container: no supervisor lives yet.
+      [ -d "$root/jobs/$job" ] || fail "no supervisor of $job ($process) is there, and no job of that name"
+      printf 'Warning: no supervisor of %s (%s) is there yet; its container will start the process\n' \
+        "$job" "$process" >&2
+      ;;
+    *) fail "$said" ;;
+  esac
+}
+
+# or_not_there COMMAND...: without a supervisor nothing runs, and so it should be.
+or_not_there() {
+  "$@"
+  case $? in
+    0 | "$no_supervisor") ;;
+    *) fail "$said" ;;
+  esac
+}
+
+signal_process() {
+  [ -n "$signal" ] || fail 'must specify a signal'
+  if ! have "$binary"; then
+    is_signal "${signal#SIG}" || fail "unknown signal '$signal'"
+    is_alive || fail 'process is not running or could not be found'
+  fi
+  tell "SIGNAL $signal" && return
+  [ $? -eq "$no_supervisor" ] && fail 'process is not running or could not be found'
+  fail "$said"
+}
+
+# Whether the shell knows a signal of this name.
+is_signal() {
+  for name in $(kill -l | tr '\t|)' '   '); do
+    [ "${name#SIG}" != "$1" ] || return 0
+  done
+  return 1
+}
+
+say_running() {
+  if find_pid; then set -- yes 0; else set -- no 1; fi
+  # Drain scripts' stdout is read by BOSH; a person's terminal is not.
+  [ ! -t 1 ] || printf '%s\n' "$1"
+  exit "$2"
+}
+
+list_processes() {
+  ! have "$binary" || exec "$binary" list
+  # Twice: first for the widths of the columns, then to print.
+  name_width=4 pid_width=3
+  for pass in measure print; do
+    [ "$pass" = measure ] || printf "%-${name_width}s %-${pid_width}s %s\n" Name Pid Status
+    for socket in "$root"/data/*/*_containerrun.sock; do
+      [ -S "$socket" ] || continue
+      job=${socket%/*}
+      job=${job##*/}
+      process=${socket##*/}
+      process=${process%_containerrun.sock}
+      need_job
+      name=$job
+      [ "$job" = "$process" ] || name=$job.$process
+      state=stopped
+      if find_pid; then state=running; else pid=-; fi
+      if [ "$pass" = measure ]; then
+        [ ${#name} -le "$name_width" ] || name_width=${#name}
+        [ ${#pid} -le "$pid_width" ] || pid_width=${#pid}
+      else
+        printf "%-${name_width}s %-${pid_width}s %s\n" "$name" "$pid" "$state"
+      fi
+    done
+  done
+}
+
+show_logs() {
+  case $lines in
+    '' | *[!0-9]*) fail "invalid argument \"$lines\" for \"-n, --lines\" flag" ;;
+  esac
+  log=$root/sys/log/$job/$process
+  set --
+  [ "$err" = yes ] && [ "$all" = no ] || [ ! -f "$log.stdout.log" ] || set -- "$log.stdout.log"
+  [ "$err" = no ] && [ "$all" = no ] || [ ! -f "$log.stderr.log" ] || set -- "$@" "$log.stderr.log"
+  [ $# -gt 0 ] || fail 'logs not found'
+  [ "$quiet" = no ] || set -- -q "$@"
+  [ "$follow" = no ] || set -- -f "$@"
+  exec tail -n "$lines" "$@"
+}
+
+[ $# -gt 0 ] || {
+  usage >&2
+  exit 1
+}
+case $1 in
+  start | stop | term | quit | signal | running | pid | logs)
+    parse "$@"
+    need_job
+    ;;
+  list) parse "$@" ;;
+esac
+case $1 in
+  start) start_process ;;
+  stop) or_not_there tell STOP "$patience" ;;
+  term) or_not_there tell STOP ;;
+  quit) or_not_there tell QUIT ;;
+  signal) signal_process ;;
+  running) say_running ;;
+  pid)
+    find_pid || fail 'process is not running or could not be found'
+    printf '%s\n' "$pid"
+    ;;
+  list) list_processes ;;
+  logs) show_logs ;;
+  run) fail 'bpm run is not possible in a container: start a container with the process instead' ;;
+  shell) fail 'bpm shell is not possible in a container: use kubectl exec instead' ;;
+  trace) fail 'bpm trace is not possible in a container: use strace in a debug container (kubectl debug) instead' ;;
+  version | --version) printf 'bpm (container-run) %s\n' '@{ version }@' ;;
+  help | -h | --help) usage ;;
+  --*) fail "unknown flag: ${1%%=*}" ;;
+  -?*) fail "unknown shorthand flag: '$(printf %.1s "${1#-}")' in $1" ;;
+  *) fail "unknown command \"$1\" for \"bpm\"" ;;
+esac
