@@ -195,7 +195,9 @@ impl Drop for Sandbox {
             title.starts_with(b"container-run ")
         };
         let supervisors: Vec<i32> = self.processes().into_iter().filter(is_supervisor).collect();
-        supervisors.iter().for_each(|pid| drop(kill(*pid, libc::SIGTERM)));
+        for pid in &supervisors {
+            kill(*pid, libc::SIGTERM);
+        }
         let end = Instant::now() + DEADLINE;
         while !self.processes().is_empty() && Instant::now() < end {
             if supervisors.iter().all(|pid| !is_alive(*pid)) {
@@ -210,7 +212,9 @@ impl Drop for Sandbox {
                 fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
             })
             .collect();
-        left.iter().for_each(|pid| drop(kill(*pid, libc::SIGKILL)));
+        for pid in &left {
+            kill(*pid, libc::SIGKILL);
+        }
         if std::thread::panicking() {
             return;
         }

@@ -1,0 +1,45 @@
+# `make demo` and `make test` are the two to know; README.md says more.
+
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+BINARY := target/$(HOST)/release/container-run
+PREFIX ?= /usr/local
+
+SCRIPTS := .ci/run bats/run examples/demo.sh
+
+.PHONY: build demo test unit bats shellcheck lint install soak clean
+
+# Static, so that it runs in any image, also in one FROM scratch. The target is named although it
+# is the host's own: only so do the flags leave procedural macros alone, which cannot be static.
+build:
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(HOST)
+
+demo: build
+	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) examples/demo.sh
+
+test: unit bats shellcheck
+
+unit:
+	cargo test --locked
+
+bats: build bats/node_modules
+	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) bats/run
+
+# Pinned by version and checksum in the lock file.
+bats/node_modules: bats/package-lock.json
+	npm ci --silent --no-audit --no-fund --prefix bats
+	touch $@
+
+shellcheck: build
+	shellcheck $(SCRIPTS) bats/helper.bash bats/fixtures/*.sh
+	$(BINARY) install-bpm --print | shellcheck -
+
+lint:
+	cargo fmt --check
+	cargo clippy --all-targets --locked -- -D warnings
+
+install: build
+	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/container-run
+
+clean:
+	cargo clean
+	rm -rf bats/node_modules
