@@ -37,6 +37,19 @@ pub enum SendError {
     Failed(PathBuf, io::Error),
 }
 
+impl SendError {
+    /// What an error of the socket means: without a file, or with one that nobody holds, there is
+    /// no supervisor.
+    fn from_io(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+                Self::NoSupervisor(path.to_owned())
+            }
+            _ => Self::Failed(path.to_owned(), error),
+        }
+    }
+}
+
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -52,37 +65,56 @@ impl fmt::Display for SendError {
 
 /// Sends `command` to the supervisor at `path` and waits for its answer.
 pub fn send(path: &Path, command: &str, wait: Duration) -> Result<Status, SendError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
-            SendError::NoSupervisor(path.to_owned())
+    Sent::new(path, command, wait)?.answer()
+}
+
+/// A command that was sent, and whose answer is still to come: so can many be asked at once.
+pub struct Sent {
+    socket: UnixDatagram,
+    path: PathBuf,
+    wait: Duration,
+    end: Instant,
+    _return_address: ReturnAddress,
+}
+
+impl Sent {
+    /// Sends `command` to the supervisor at `path`; from here on `wait` counts.
+    pub fn new(path: &Path, command: &str, wait: Duration) -> Result<Self, SendError> {
+        let failed = |error| SendError::from_io(path, error);
+        let end = Instant::now() + wait;
+        let socket = UnixDatagram::unbound().map_err(failed)?;
+        // Connected, it takes datagrams from the supervisor alone.
+        reach::connect(&socket, path).map_err(failed)?;
+        let return_address = ReturnAddress::bind(&socket, path).map_err(failed)?;
+        // A full queue makes the sender wait, as it should: but not for ever.
+        socket.set_write_timeout(Some(at_least_a_moment(wait))).map_err(failed)?;
+        match socket.send(command.as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(SendError::TimedOut(path.to_owned(), wait))
+            }
+            Err(error) => Err(failed(error)),
+            Ok(_) => Ok(Self { socket, path: path.to_owned(), wait, end, _return_address: return_address }),
         }
-        _ => SendError::Failed(path.to_owned(), error),
-    };
-    let end = Instant::now() + wait;
-    let socket = UnixDatagram::unbound().map_err(failed)?;
-    // Connected, it takes datagrams from the supervisor alone.
-    reach::connect(&socket, path).map_err(failed)?;
-    let _return_address = ReturnAddress::bind(&socket, path).map_err(failed)?;
-    // A full queue makes the sender wait, as it should: but not for ever.
-    socket.set_write_timeout(Some(at_least_a_moment(wait))).map_err(failed)?;
-    match socket.send(command.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(SendError::TimedOut(path.to_owned(), wait));
-        }
-        sent => sent.map_err(failed)?,
-    };
-    let mut answer = [0; LONGEST_ANSWER];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        socket.set_read_timeout(Some(at_least_a_moment(left.min(LIFE_SIGN)))).map_err(failed)?;
-        match socket.recv(&mut answer) {
-            Ok(length) => return protocol::parse_answer(&answer[..length]).map_err(SendError::Refused),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
-            Err(_) if Instant::now() >= end => return Err(SendError::TimedOut(path.to_owned(), wait)),
-            Err(_) => {
-                let probe = UnixDatagram::unbound().map_err(failed)?;
-                reach::connect(&probe, path).map_err(failed)?;
+    }
+
+    /// Waits for the answer.
+    pub fn answer(self) -> Result<Status, SendError> {
+        let failed = |error| SendError::from_io(&self.path, error);
+        let mut answer = [0; LONGEST_ANSWER];
+        loop {
+            let left = self.end.saturating_duration_since(Instant::now());
+            self.socket.set_read_timeout(Some(at_least_a_moment(left.min(LIFE_SIGN)))).map_err(failed)?;
+            match self.socket.recv(&mut answer) {
+                Ok(length) => return protocol::parse_answer(&answer[..length]).map_err(SendError::Refused),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
+                Err(_) if Instant::now() >= self.end => {
+                    return Err(SendError::TimedOut(self.path.clone(), self.wait));
+                }
+                Err(_) => {
+                    let probe = UnixDatagram::unbound().map_err(failed)?;
+                    reach::connect(&probe, &self.path).map_err(failed)?;
+                }
             }
         }
     }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvmsg, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr, bind, recvmsg,
+    sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Uid, close, geteuid};
@@ -105,7 +105,9 @@ impl ControlSocket {
         if !user.is_some_and(|user| user.is_root() || user == geteuid()) {
             return Ok(Received::Foreign);
         }
-        let named = |address: &UnixAddr| address.path().is_some() || address.as_abstract().is_some();
+        // One that bound nothing has an empty address, or a family without a name behind it; nix
+        // must not be asked what is in it.
+        let named = |address: &UnixAddr| address.len() as usize > size_of::<libc::sa_family_t>();
         let sender = message.address.filter(named);
         let length = message.bytes;
         Ok(Received::Datagram(Datagram { text: buffer[..length].to_vec(), sender }))

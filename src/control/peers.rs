@@ -1,0 +1,40 @@
+//! Finding supervisors by their sockets.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::paths::{BoshRoot, Name, SOCKET_SUFFIX};
+
+/// Every job and process with a control socket, sorted.
+pub fn all(root: &BoshRoot) -> Result<Vec<(Name, Name)>> {
+    let mut found = vec![];
+    for job in names_in(&root.data())? {
+        found.extend(of_job(root, &job)?.into_iter().map(|process| (job.clone(), process)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Every process of one job with a control socket, sorted.
+pub fn of_job(root: &BoshRoot, job: &Name) -> Result<Vec<Name>> {
+    let files = names_in(&root.data().join(job.as_str()))?;
+    let process = |file: &Name| file.as_str().strip_suffix(SOCKET_SUFFIX)?.parse().ok();
+    let mut found: Vec<Name> = files.iter().filter_map(process).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// The names in a folder that could be a job's or a process's; none if it is no folder.
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<Name>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(vec![]);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", folder.display())),
+    };
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
