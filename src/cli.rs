@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -31,15 +32,16 @@ pub enum Request {
                   install-bpm  Write the bpm script\n  \
                   send         Send a command to a supervisor and wait for its answer\n  \
                   probe        Tell a liveness probe whether the process is well\n  \
-                  list         List the processes of all jobs, as `bpm list`"
+                  list         List the processes of all jobs, as `bpm list`\n  \
+                  drain        A container's pre-stop hook: drain one job"
 )]
 pub struct Supervise {
     /// BOSH's name of the job
-    #[arg(long, value_name = "J", allow_hyphen_values = true)]
+    #[arg(long, value_name = "J", allow_hyphen_values = true, value_parser = name())]
     pub job_name: Name,
 
     /// BOSH's name of the process
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = name())]
     pub process_name: Name,
 
     /// Post-start program; skipped if it is neither a file nor on PATH
@@ -111,7 +113,7 @@ impl From<StopSignal> for Signal {
 }
 
 #[derive(Parser)]
-#[command(name = "container-run", version, disable_help_subcommand = true)]
+#[command(name = "container-run", version, propagate_version = true, disable_help_subcommand = true)]
 struct Commands {
     #[command(subcommand)]
     command: Command,
@@ -167,6 +169,10 @@ pub enum Command {
         #[command(flatten)]
         target: Target,
     },
+    /// A container's pre-stop hook: drain one job as the BOSH agent does
+    ///
+    /// Exit codes: 0 drained; 1 a script failed or the drain was cancelled.
+    Drain(Drain),
     /// List the processes of all jobs, as `bpm list`
     List {
         /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
@@ -175,20 +181,56 @@ pub enum Command {
     },
 }
 
+/// How to drain.
+#[derive(Debug, clap::Args)]
+pub struct Drain {
+    /// Which container's hook this is
+    #[command(flatten)]
+    pub target: Target,
+
+    /// Only wait for the drain that another container of the job runs
+    #[arg(long)]
+    pub wait_only: bool,
+
+    /// The whole pod goes down: do not wait for the other containers of the job to say so
+    #[arg(long)]
+    pub pod: bool,
+
+    /// Do not wait until all other jobs are drained
+    #[arg(long)]
+    pub no_barrier: bool,
+
+    /// Seconds in which the hooks of all containers that go down have started
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
+    pub settle: Duration,
+
+    /// Seconds after which the drain is cancelled [default: none]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    pub timeout: Option<Duration>,
+}
+
 /// Which supervisor is meant.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Target {
     /// The job
-    #[arg(value_name = "J", allow_hyphen_values = false)]
+    #[arg(value_name = "J", value_parser = name())]
     pub job: Name,
 
     /// The process [default: the job's name]
-    #[arg(short, long, value_name = "P", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "P", allow_hyphen_values = true, value_parser = name())]
     pub process: Option<Name>,
 
     /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+}
+
+/// Reads a name from what the system gave: one that is no text is shown like the others.
+fn name() -> impl TypedValueParser<Value = Name> {
+    OsStringValueParser::new().try_map(|text| match text.to_str() {
+        Some(text) => text.parse::<Name>(),
+        None => Err(anyhow::anyhow!("the name '{}' is not UTF-8", text.display())),
+    })
 }
 
 /// More seconds than any process lives, and few enough to reckon with.

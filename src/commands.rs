@@ -1,8 +1,7 @@
 //! What each form of the command line does, from options to exit code.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,9 +10,11 @@ use nix::sys::stat::Mode as Umask;
 use crate::bpm_script;
 use crate::cli::{Command, Supervise, Target};
 use crate::control::client::{self, DEFAULT_WAIT, SendError};
+use crate::control::peers;
 use crate::control::protocol::{Mode, StateName, Status};
+use crate::drain;
 use crate::log;
-use crate::paths::{BoshRoot, DEFAULT_ROOT, Name, SOCKET_SUFFIX};
+use crate::paths::{BoshRoot, DEFAULT_ROOT};
 use crate::supervisor::{self, Options, machine::Config};
 
 /// Exit code of `send` when no supervisor is there.
@@ -56,6 +57,7 @@ pub fn run(command: Command) -> Result<u8> {
         Command::Send { verb, target, wait } => send(&verb, target, wait),
         Command::Probe { target } => probe(target),
         Command::List { root } => list(root),
+        Command::Drain(options) => drain::hook::run(options),
     }
 }
 
@@ -137,9 +139,8 @@ fn is_well(status: Status) -> bool {
 fn list(root: Option<PathBuf>) -> Result<u8> {
     let root = BoshRoot::resolve(root)?;
     let mut rows = vec![["Name".to_owned(), "Pid".to_owned(), "Status".to_owned()]];
-    for (job, process) in processes(&root)? {
-        let socket = root.process(&job, &process)?.socket;
-        let status = client::send(&socket, "STATUS", LIST_WAIT).ok();
+    for (job, process, answer) in peers::ask(&root, peers::all(&root)?, "STATUS", LIST_WAIT) {
+        let status = answer.ok();
         let name = if job == process { job.to_string() } else { format!("{job}.{process}") };
         let pid = status.and_then(|status| status.pid);
         rows.push([name, pid.map_or("-".to_owned(), |pid| pid.to_string()), list_word(status).to_owned()]);
@@ -155,32 +156,6 @@ fn list_word(status: Option<Status>) -> &'static str {
         Some(StateName::Ended | StateName::Failed) => "failed",
         Some(StateName::Stopped) | None => "stopped",
     }
-}
-
-/// Every job and process with a control socket, sorted.
-fn processes(root: &BoshRoot) -> Result<Vec<(Name, Name)>> {
-    let mut found = vec![];
-    for job in names_in(&root.data())? {
-        for file in names_in(&root.data().join(job.as_str()))? {
-            if let Some(Ok(process)) = file.as_str().strip_suffix(SOCKET_SUFFIX).map(str::parse) {
-                found.push((job.clone(), process));
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// The names in a folder that could be a job's or a process's; none if it is no folder.
-fn names_in(folder: &Path) -> Result<Vec<Name>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(vec![]);
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", folder.display())),
-    };
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Columns as wide as their widest cell, one space between, as the real bpm prints them.

@@ -90,6 +90,21 @@ impl BoshRoot {
         self.0.join("data")
     }
 
+    /// The folder of a job's scripts and settings.
+    pub fn job(&self, job: &Name) -> PathBuf {
+        self.0.join("jobs").join(job.as_str())
+    }
+
+    /// The folder of a job's logs.
+    pub fn logs(&self, job: &Name) -> PathBuf {
+        self.0.join("sys/log").join(job.as_str())
+    }
+
+    /// The control socket of a process.
+    pub fn socket(&self, job: &Name, process: &Name) -> PathBuf {
+        self.data().join(job.as_str()).join(format!("{process}{SOCKET_SUFFIX}"))
+    }
+
     /// The files of one process. Fails if the process's name leaves no room for their endings.
     pub fn process(&self, job: &Name, process: &Name) -> Result<ProcessPaths> {
         let data = self.data().join(job.as_str());
@@ -99,7 +114,7 @@ impl BoshRoot {
             bail!("the process name '{process}' is too long for the name of its files");
         }
         Ok(ProcessPaths {
-            socket: data.join(format!("{process}{SOCKET_SUFFIX}")),
+            socket: self.socket(job, process),
             lock: data.join(format!("{process}_containerrun.lock")),
             sentinel: data.join(sentinel),
             pidfile: self.0.join("sys/run/bpm").join(job.as_str()).join(format!("{process}.pid")),

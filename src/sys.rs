@@ -2,20 +2,20 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{ForkResult, Pid, execv, getpid, getppid};
+use nix::unistd::{ForkResult, Pid, execv, execve, getpid, getppid};
 
 use crate::signal::Signal;
 
@@ -104,44 +104,70 @@ pub fn wait_any() -> io::Result<Option<(Pid, ExitStatus)>> {
     }
 }
 
-/// Where a child's stdout and stderr go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Where ours go.
-    Inherit,
-    /// Nowhere.
-    Discard,
+/// A program to start, and what is not as with us.
+pub struct Spawn<'a> {
+    /// Its path; there is no search.
+    pub program: &'a Path,
+    /// The first is its own name.
+    pub arguments: &'a [OsString],
+    /// Variables set besides ours, or instead of them.
+    pub variables: &'a [(&'a str, OsString)],
+    /// Its stdout.
+    pub stdout: Stdio,
+    /// Its stderr.
+    pub stderr: Stdio,
+    /// Its umask.
+    pub umask: Mode,
 }
 
-/// Starts `program` (a path) with `arguments` (the first is its own name), in a process group
-/// of its own, with `mask` as umask, every signal at its default and none blocked, stdin
-/// `/dev/null`, and dying with us.
-///
-/// The error is the kernel's for the exec, or for what came before it. A text without `#!` is
-/// ENOEXEC: the C library's execvp(3) would hand it to `/bin/sh`, so execv(2) is called here.
-pub fn spawn(program: &Path, arguments: &[impl AsRef<OsStr>], output: Output, mask: Mode) -> io::Result<Pid> {
-    let text = |part: &OsStr| Ok::<_, io::Error>(CString::new(part.as_encoded_bytes())?);
-    let path = text(program.as_os_str())?;
-    let arguments = arguments.iter().map(|part| text(part.as_ref())).collect::<Result<Vec<_>, _>>()?;
-    let parent = getpid();
-    let mut command = Command::new(program);
-    command.process_group(0).stdin(Stdio::null());
-    if output == Output::Discard {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+impl Spawn<'_> {
+    /// Starts it in a process group of its own, with every signal at its default and none blocked,
+    /// stdin `/dev/null`, and dying with us.
+    ///
+    /// The error is the kernel's for the exec, or for what came before it. A text without `#!` is
+    /// ENOEXEC: the C library's execvp(3) would hand it to `/bin/sh`, so execv(2) is called here.
+    pub fn start(self) -> io::Result<Child> {
+        let path = text(self.program.as_os_str())?;
+        let arguments = self.arguments.iter().map(|part| text(part)).collect::<io::Result<Vec<_>>>()?;
+        // Without variables of ours the environment goes as it came, whatever is in it.
+        let environment =
+            (!self.variables.is_empty()).then(|| environment_with(self.variables)).transpose()?;
+        let parent = getpid();
+        let mask = self.umask;
+        let mut command = Command::new(self.program);
+        command.process_group(0).stdin(Stdio::null()).stdout(self.stdout).stderr(self.stderr);
+        let become_program = move || {
+            die_with(parent)?;
+            umask(mask);
+            for number in ALL_SIGNALS {
+                // KILL and STOP refuse; they are at their default anyway.
+                let _ = set_disposition(number, Disposition::Default);
+            }
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+            let never = match &environment {
+                None => execv(&path, &arguments)?,
+                Some(environment) => execve(&path, &arguments, environment)?,
+            };
+            match never {}
+        };
+        // SAFETY: the program has one thread, so the child of its fork may do all that it may
+        // itself, allocating included.
+        unsafe { command.pre_exec(become_program) };
+        command.spawn()
     }
-    let become_program = move || {
-        die_with(parent)?;
-        umask(mask);
-        for number in ALL_SIGNALS {
-            // KILL and STOP refuse; they are at their default anyway.
-            let _ = set_disposition(number, Disposition::Default);
-        }
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-        match execv(&path, &arguments)? {}
+}
+
+fn text(part: &OsStr) -> io::Result<CString> {
+    Ok(CString::new(part.as_encoded_bytes())?)
+}
+
+fn environment_with(variables: &[(&str, OsString)]) -> io::Result<Vec<CString>> {
+    let ours = variables.iter().map(|(name, value)| (OsStr::new(name).to_owned(), value.clone()));
+    let theirs = std::env::vars_os().filter(|(name, _)| !variables.iter().any(|(ours, _)| name == ours));
+    let entry = |(mut entry, value): (OsString, OsString)| {
+        entry.push("=");
+        entry.push(value);
+        text(&entry)
     };
-    // SAFETY: the program has one thread, so the child of its fork may do all that it may itself,
-    // allocating included.
-    unsafe { command.pre_exec(become_program) };
-    let child = command.spawn()?;
-    Ok(Pid::from_raw(child.id() as i32))
+    theirs.chain(ours).map(entry).collect()
 }

@@ -98,23 +98,31 @@ impl Sent {
     }
 
     /// Waits for the answer.
-    pub fn answer(self) -> Result<Status, SendError> {
-        let failed = |error| SendError::from_io(&self.path, error);
-        let mut answer = [0; LONGEST_ANSWER];
+    pub fn answer(mut self) -> Result<Status, SendError> {
         loop {
-            let left = self.end.saturating_duration_since(Instant::now());
-            self.socket.set_read_timeout(Some(at_least_a_moment(left.min(LIFE_SIGN)))).map_err(failed)?;
-            match self.socket.recv(&mut answer) {
-                Ok(length) => return protocol::parse_answer(&answer[..length]).map_err(SendError::Refused),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
-                Err(_) if Instant::now() >= self.end => {
-                    return Err(SendError::TimedOut(self.path.clone(), self.wait));
-                }
-                Err(_) => {
-                    let probe = UnixDatagram::unbound().map_err(failed)?;
-                    reach::connect(&probe, &self.path).map_err(failed)?;
-                }
+            if let Some(answer) = self.try_answer(LIFE_SIGN) {
+                return answer;
+            }
+        }
+    }
+
+    /// Waits at most `slice` for the answer; `None` if it may still come.
+    pub fn try_answer(&mut self, slice: Duration) -> Option<Result<Status, SendError>> {
+        let failed = |error| Some(Err(SendError::from_io(&self.path, error)));
+        let left = self.end.saturating_duration_since(Instant::now());
+        if let Err(error) = self.socket.set_read_timeout(Some(at_least_a_moment(left.min(slice)))) {
+            return failed(error);
+        }
+        let mut answer = [0; LONGEST_ANSWER];
+        match self.socket.recv(&mut answer) {
+            Ok(length) => Some(protocol::parse_answer(&answer[..length]).map_err(SendError::Refused)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => failed(error),
+            Err(_) if left <= slice => Some(Err(SendError::TimedOut(self.path.clone(), self.wait))),
+            // Nobody tells us if the supervisor has died meanwhile.
+            Err(_) => {
+                let probed = UnixDatagram::unbound().and_then(|probe| reach::connect(&probe, &self.path));
+                probed.map_or_else(failed, |()| None)
             }
         }
     }

@@ -25,6 +25,10 @@ use crate::whole_file;
 /// Only the owner may write to it, which for a socket means: send.
 const SOCKET_MODE: Mode = Mode::from_bits_truncate(0o600);
 
+/// Room for answers that their senders have not read yet, in bytes: the kernel charges some 800
+/// for each to us, and when there is no room nobody gets an answer.
+const SEND_BUFFER: usize = 4 << 20;
+
 /// As many descriptors as one datagram can carry (SCM_MAX_FD of the kernel).
 const MOST_DESCRIPTORS: usize = 253;
 
@@ -54,7 +58,7 @@ pub struct ControlSocket {
     socket: OwnedFd,
     path: PathBuf,
     inode: (u64, u64),
-    lock: Lock,
+    _lock: Lock,
 }
 
 impl ControlSocket {
@@ -71,7 +75,7 @@ impl ControlSocket {
         refuse_what_is_not_ours_to_replace(path)?;
         let socket = bind_at(path, folder).with_context(|| format!("cannot bind {}", path.display()))?;
         let inode = inode(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        Ok(Self { socket, path: path.to_owned(), inode, lock })
+        Ok(Self { socket, path: path.to_owned(), inode, _lock: lock })
     }
 
     /// The next datagram, without waiting.
@@ -128,13 +132,12 @@ impl AsFd for ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
+        // The lock goes after this, with the field: who holds it next finds no socket.
         remove_if_still(&self.path, self.inode);
-        // The lock goes last: who holds it next finds no socket.
-        remove_if_still(&self.lock.path, self.lock.inode);
     }
 }
 
-/// A locked file. The kernel lets go of the lock when we end, however we end.
+/// A locked file, removed when it is let go. The kernel lets go of it when we end, however we end.
 struct Lock {
     _file: File,
     path: PathBuf,
@@ -175,6 +178,12 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        remove_if_still(&self.path, self.inode);
+    }
+}
+
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
@@ -203,29 +212,43 @@ fn refuse_what_is_not_ours_to_replace(path: &Path) -> Result<()> {
     }
 }
 
-/// Binds under a short name beside the path and renames: names longer than an address can be
-/// work, and who sees the path finds a socket that is bound.
+/// Makes a socket at the path, in place of a dead one.
 fn bind_at(path: &Path, folder: &Path) -> io::Result<OwnedFd> {
-    let mut hasher = DefaultHasher::new();
-    path.file_name().hash(&mut hasher);
-    let name = format!(".{:016x}.sock", hasher.finish());
-    let temporary = folder.join(&name);
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
     let descriptor = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // Before the first datagram can arrive: each must say who sent it.
     setsockopt(&descriptor, sockopt::PassCred, &true)?;
-    let opened = (temporary.as_os_str().len() > LONGEST_ADDRESS).then(|| reach::open(folder)).transpose()?;
-    let address = match &opened {
-        Some(folder) => reach::path_of(folder).join(&name),
-        None => temporary.clone(),
-    };
-    let previous = umask(Mode::from_bits_truncate(0o777) - SOCKET_MODE);
-    let bound = bind(descriptor.as_raw_fd(), &UnixAddr::new(&address)?);
-    umask(previous);
-    bound?;
-    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    // Root may pass the system's limit; for others it is as much as the system gives.
+    if setsockopt(&descriptor, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+        setsockopt(&descriptor, sockopt::SndBuf, &SEND_BUFFER)?;
+    }
+    if path.as_os_str().len() <= LONGEST_ADDRESS {
+        remove_dead(path)?;
+        bind_privately(&descriptor, path)?;
+    } else {
+        // A name that no address can hold: bound under a short one beside it, then renamed.
+        let mut hasher = DefaultHasher::new();
+        path.file_name().hash(&mut hasher);
+        let name = format!(".{:016x}.sock", hasher.finish());
+        let temporary = folder.join(&name);
+        remove_dead(&temporary)?;
+        let opened = reach::open(folder)?;
+        bind_privately(&descriptor, &reach::path_of(&opened).join(&name))?;
+        fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    }
     Ok(descriptor)
+}
+
+fn remove_dead(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn bind_privately(descriptor: &OwnedFd, path: &Path) -> io::Result<()> {
+    let address = UnixAddr::new(path)?;
+    let previous = umask(Mode::from_bits_truncate(0o777) - SOCKET_MODE);
+    let bound = bind(descriptor.as_raw_fd(), &address);
+    umask(previous);
+    Ok(bound?)
 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 
 use nix::errno::Errno;
 use nix::sys::signal::{self, killpg};
@@ -16,7 +17,7 @@ use super::machine::Outcome;
 use super::program::Program;
 use super::tree;
 use crate::signal::Signal;
-use crate::sys::{self, Output};
+use crate::sys::{self, Spawn};
 
 /// Which child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Children {
 
     /// Starts the main process.
     pub fn start_main(&mut self, program: &Program) -> io::Result<Pid> {
-        let pid = sys::spawn(&program.path, &program.arguments, Output::Inherit, self.umask)?;
+        let pid = self.start(program, Stdio::inherit)?;
         self.main = Some(pid);
         self.group = Some(pid);
         Ok(pid)
@@ -80,10 +81,22 @@ impl Children {
 
     /// Starts the condition, without a voice, or post-start, with ours.
     pub fn start_helper(&mut self, program: &Program, role: Role) -> io::Result<()> {
-        let output = if role == Role::Condition { Output::Discard } else { Output::Inherit };
-        let pid = sys::spawn(&program.path, &program.arguments, output, self.umask)?;
+        let output = if role == Role::Condition { Stdio::null } else { Stdio::inherit };
+        let pid = self.start(program, output)?;
         self.helper = Some((pid, role));
         Ok(())
+    }
+
+    fn start(&self, program: &Program, output: fn() -> Stdio) -> io::Result<Pid> {
+        let child = Spawn {
+            program: &program.path,
+            arguments: &program.arguments,
+            variables: &[],
+            stdout: output(),
+            stderr: output(),
+            umask: self.umask,
+        };
+        Ok(Pid::from_raw(child.start()?.id() as i32))
     }
 
     /// Sends a signal to the main process, if it lives.

@@ -15,8 +15,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{ForkResult, Pid, getpid, setpgid};
 
 use super::child;
-use super::signals::Signals;
 use crate::signal::Signal;
+use crate::signals::Signals;
 use crate::sys;
 
 /// Splits the process if it must. Returns in the supervisor with `None`; in the init, when the

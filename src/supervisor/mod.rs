@@ -7,7 +7,6 @@ mod files;
 mod init;
 mod program;
 mod runtime;
-mod signals;
 mod title;
 mod tree;
 
@@ -21,6 +20,7 @@ use crate::bpm_script;
 use crate::control::socket::ControlSocket;
 use crate::log;
 use crate::paths::{BoshRoot, Name};
+use crate::signals::Signals;
 use machine::Config;
 
 /// All that a supervisor must know.
@@ -61,7 +61,7 @@ pub fn run(options: Options) -> Result<u8> {
     if let Some(code) = init::split_if_needed()? {
         return Ok(code);
     }
-    let signals = signals::Signals::new().context("cannot handle signals")?;
+    let signals = Signals::new().context("cannot handle signals")?;
     prctl::set_child_subreaper(true).context("cannot become a subreaper")?;
 
     let paths = options.root.process(&options.job, &options.process)?;

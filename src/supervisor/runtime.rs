@@ -11,21 +11,22 @@ use super::child::{Children, Role};
 use super::files;
 use super::machine::{Action, Answer, Event, KILL_PATIENCE, Machine, Outcome, Report};
 use super::program::{self, CannotRun, NOT_EXECUTABLE};
-use super::signals::Signals;
 use super::{Options, tree};
 use crate::control::protocol::{self, Status};
 use crate::control::socket::{Address, ControlSocket, Received};
 use crate::log;
 use crate::paths::ProcessPaths;
 use crate::signal::Signal;
+use crate::signals::Signals;
 
 /// Datagrams handled before signals and deadlines are looked at again: a flood must not keep a
 /// TERM waiting.
 const BATCH: usize = 64;
 
-/// Senders that may wait for an answer at the same time. Each costs some 120 bytes; more than
-/// these are a fault of the sender's, and must not become one of ours.
-const MOST_WAITING: usize = 1024;
+/// Senders that may wait for a start, and for a stop, at the same time. More than these are a
+/// fault of the senders', and must not become one of ours: their answers, while unread, take room
+/// in the socket's send buffer.
+const MOST_WAITING: usize = 256;
 
 /// A supervisor that is set up.
 pub struct Runtime {

@@ -1,4 +1,4 @@
-//! The supervisor's own signals: those that mean something wake its loop, the others do nothing.
+//! Our own signals: those that mean something wake a loop, the others do nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,0 +1,355 @@
+//! `container-run drain`: a container's pre-stop hook. It does for one job in one pod what the
+//! BOSH agent does on a VM, in the same order, and knows what a VM does not have: containers that
+//! restart alone.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::journal::Journal;
+use super::script::{Cancelled, Finished, Script, Waiter};
+use crate::cli::Drain;
+use crate::control::client::{SendError, Sent};
+use crate::control::peers::{self, Answer};
+use crate::control::protocol::{Mode, Status};
+use crate::nearest;
+use crate::paths::{BoshRoot, Name};
+
+/// How often other supervisors are asked for their mode: nobody tells a hook of it.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A supervisor that does not answer in this time is in trouble, and not drained.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the agent waits for a job to stop.
+const STOP_WAIT: Duration = Duration::from_secs(300);
+
+/// The longest wait that a drain script can ask for; more than any pod has.
+const LONGEST_WAIT: Duration = Duration::from_secs(1_000_000_000);
+
+/// The PATH that the agent gives to a job's scripts.
+const AGENT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What the agent tells scripts about the VM; a pod has no persistent disk of BOSH's.
+const JOB_STATE: &str = r#"{"persistent_disk":0}"#;
+
+/// Runs the hook; the exit code is 1 if a script failed or the drain was cancelled.
+pub fn run(options: Drain) -> Result<u8> {
+    let start = Instant::now();
+    let root = BoshRoot::resolve(options.target.root.clone())?;
+    let job = options.target.job.clone();
+    refuse_unknown_job(&root, &job)?;
+    let process = options.target.process.clone().unwrap_or_else(|| job.clone());
+    let limit = options.timeout.map(|timeout| start + timeout);
+    let mut hook = Hook {
+        journal: Journal::open(&root, &job, &process),
+        waiter: Waiter::new(limit).context("cannot handle signals")?,
+        settled: start + options.settle,
+        root,
+        job,
+        process,
+        failed: false,
+    };
+    if hook.drain(&options).is_err() {
+        hook.journal.say("cancelled");
+        return Ok(1);
+    }
+    Ok(u8::from(hook.failed))
+}
+
+fn refuse_unknown_job(root: &BoshRoot, job: &Name) -> Result<()> {
+    if root.job(job).is_dir() || !peers::of_job(root, job)?.is_empty() {
+        return Ok(());
+    }
+    let mut known = peers::names_in(&root.path().join("jobs"))?;
+    known.extend(peers::names_in(&root.data())?);
+    known.sort();
+    known.dedup();
+    bail!(
+        "unknown job '{job}': neither its scripts nor a supervisor of it are below {}{}",
+        root.path().display(),
+        nearest::hint(job.as_str(), known.iter().map(Name::as_str))
+    );
+}
+
+struct Hook {
+    root: BoshRoot,
+    job: Name,
+    process: Name,
+    journal: Journal,
+    waiter: Waiter,
+    /// When the hooks of all containers that go down must have started.
+    settled: Instant,
+    failed: bool,
+}
+
+impl Hook {
+    fn drain(&mut self, options: &Drain) -> Result<(), Cancelled> {
+        self.unmonitor();
+        let restarting = if options.pod { vec![] } else { self.wait_for_the_others()? };
+        if !restarting.is_empty() {
+            self.journal.say(format_args!(
+                "only this container goes down: no hook runs for {} ({} still monitored)",
+                list(&restarting),
+                if restarting.len() == 1 { "it is" } else { "they are" },
+            ));
+            return self.stop(vec![(self.job.clone(), self.process.clone())]);
+        }
+        if options.wait_only {
+            self.wait_for_drained()?;
+            return if options.no_barrier { Ok(()) } else { self.barrier() };
+        }
+        self.run_script("pre-stop", &next_states())?;
+        self.run_drain_script()?;
+        self.ask(self.of_job(), "DRAINED");
+        if !options.no_barrier {
+            self.barrier()?;
+        }
+        self.stop(self.of_job())?;
+        self.run_script("post-stop", &[])?;
+        self.journal.say(if self.failed { "done, but a script failed" } else { "done" });
+        Ok(())
+    }
+
+    /// Step 0. A hook that is called again leaves `drained` as it is.
+    fn unmonitor(&mut self) {
+        let own = vec![(self.job.clone(), self.process.clone())];
+        for (_, _, answer) in self.ask(own.clone(), "STATUS") {
+            match answer {
+                Ok(Status { mode: Mode::Monitored, .. }) => drop(self.ask(own.clone(), "UNMONITOR")),
+                Ok(_) => {}
+                Err(error) => self.journal.say(format_args!("no supervisor of its own: {error}")),
+            }
+        }
+    }
+
+    /// Step 1: the processes of the job whose containers are not going down.
+    fn wait_for_the_others(&mut self) -> Result<Vec<(Name, Name)>, Cancelled> {
+        loop {
+            let monitored: Vec<(Name, Name)> = self
+                .ask(self.of_job(), "STATUS")
+                .into_iter()
+                .filter(|answer| answer.1 != self.process && is_monitored(answer))
+                .map(|(job, process, _)| (job, process))
+                .collect();
+            if monitored.is_empty() || Instant::now() >= self.settled {
+                return Ok(monitored);
+            }
+            self.waiter.sleep_until(Instant::now() + TICK)?;
+        }
+    }
+
+    /// For a container whose job is drained by another one's hook.
+    fn wait_for_drained(&mut self) -> Result<(), Cancelled> {
+        self.journal.say("waiting for the job's drain");
+        let own = vec![(self.job.clone(), self.process.clone())];
+        loop {
+            let is_waited_for = |(_, _, answer): &Answer| match answer {
+                Ok(status) => status.mode != Mode::Drained,
+                Err(error) => !matches!(error, SendError::NoSupervisor(_)),
+            };
+            if !self.ask(own.clone(), "STATUS").iter().any(is_waited_for) {
+                return Ok(());
+            }
+            self.waiter.sleep_until(Instant::now() + TICK)?;
+        }
+    }
+
+    /// Step 4: nothing is stopped before everything is drained. Whoever has died is not waited
+    /// for, nor who would be unmonitored by now if its container went down.
+    fn barrier(&mut self) -> Result<(), Cancelled> {
+        let mut said = vec![];
+        loop {
+            let settled = Instant::now() >= self.settled;
+            let is_waited_for = |(_, _, answer): &Answer| match answer {
+                Ok(Status { mode: Mode::Drained, .. }) | Err(SendError::NoSupervisor(_)) => false,
+                Ok(Status { mode: Mode::Monitored, .. }) => !settled,
+                Ok(Status { mode: Mode::Unmonitored, .. }) | Err(_) => true,
+            };
+            let waiting: Vec<(Name, Name)> = self
+                .ask(self.everybody(), "STATUS")
+                .into_iter()
+                .filter(is_waited_for)
+                .map(|(job, process, _)| (job, process))
+                .collect();
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if waiting != said {
+                self.journal.say(format_args!("drained; waiting for {}", list(&waiting)));
+                said = waiting;
+            }
+            self.waiter.sleep_until(Instant::now() + TICK)?;
+        }
+    }
+
+    /// Stops processes, all at once, and waits until they have stopped.
+    fn stop(&mut self, processes: Vec<(Name, Name)>) -> Result<(), Cancelled> {
+        self.journal.say(format_args!("stopping {}", list(&processes)));
+        let send = |who: &(Name, Name)| peers::send(&self.root, who, "STOP WAIT", STOP_WAIT);
+        let mut sent: Vec<((Name, Name), Result<Sent, SendError>)> =
+            processes.into_iter().map(|who| (send(&who), who)).map(|(sent, who)| (who, sent)).collect();
+        while !sent.is_empty() {
+            self.waiter.check()?;
+            let mut waiting = vec![];
+            for (who, answer) in sent {
+                let answer = match answer {
+                    Ok(mut asked) => match asked.try_answer(TICK) {
+                        None => {
+                            waiting.push((who, Ok(asked)));
+                            continue;
+                        }
+                        Some(answer) => answer.map(|_| ()),
+                    },
+                    Err(error) => Err(error),
+                };
+                match answer {
+                    Ok(()) | Err(SendError::NoSupervisor(_)) => {}
+                    Err(error) => {
+                        self.failed = true;
+                        self.journal.say(format_args!("cannot stop {}/{}: {error}", who.0, who.1));
+                    }
+                }
+            }
+            sent = waiting;
+        }
+        Ok(())
+    }
+
+    /// Steps 2 and 6: a script that only has to succeed, if there is one.
+    fn run_script(&mut self, name: &str, variables: &[(&str, OsString)]) -> Result<(), Cancelled> {
+        let Some(path) = self.script(name) else { return Ok(()) };
+        let (stdout, stderr) = match self.journal.of_script(name) {
+            Ok((stdout, stderr)) => (stdout.into(), stderr.into()),
+            Err(error) => {
+                self.journal.say(format_args!("the output of {name} is lost: {error:#}"));
+                (Stdio::null(), Stdio::null())
+            }
+        };
+        self.journal.say(format_args!("running {name}"));
+        let variables = &[variables, &[("PATH", AGENT_PATH.into())]].concat();
+        let script = Script { path: &path, arguments: &[], variables, stdout: Some(stdout), stderr };
+        match script.run(&mut self.waiter)? {
+            Ok(Finished { status, .. }) if status.success() => {}
+            Ok(Finished { status, .. }) => self.fail(format!("{name} of {} failed: {status}", self.job)),
+            Err(error) => self.fail(format!("cannot run {}: {error}", path.display())),
+        }
+        Ok(())
+    }
+
+    /// Step 3: the agent's drain protocol.
+    fn run_drain_script(&mut self) -> Result<(), Cancelled> {
+        let Some(path) = self.script("drain") else { return Ok(()) };
+        let mut job_change = "job_shutdown";
+        loop {
+            let answer = match self.call_drain_script(&path, job_change)? {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.fail(error);
+                    return Ok(());
+                }
+            };
+            let wait = Duration::from_secs(answer.unsigned_abs()).min(LONGEST_WAIT);
+            self.journal.say(format_args!("drain answered {answer}"));
+            self.waiter.sleep_until(Instant::now() + wait)?;
+            if answer >= 0 {
+                return Ok(());
+            }
+            job_change = "job_check_status";
+        }
+    }
+
+    fn call_drain_script(&mut self, path: &Path, job_change: &str) -> Result<Result<i64, String>, Cancelled> {
+        self.journal.say(format_args!("running drain {job_change} hash_unchanged"));
+        let mut variables = vec![("PATH", AGENT_PATH.into()), ("BOSH_JOB_STATE", JOB_STATE.into())];
+        if job_change == "job_shutdown" {
+            variables.push(("BOSH_JOB_NEXT_STATE", JOB_STATE.into()));
+        }
+        let script = Script {
+            path,
+            arguments: &[job_change, "hash_unchanged"],
+            variables: &variables,
+            stdout: None,
+            stderr: Stdio::inherit(),
+        };
+        Ok(match script.run(&mut self.waiter)? {
+            // With an integer the exit status does not matter, as in the agent.
+            Ok(Finished { output, status }) => read_answer(&output)
+                .map_err(|line| format!("drain of {} printed '{line}' and no integer ({status})", self.job)),
+            Err(error) => Err(format!("cannot run {}: {error}", path.display())),
+        })
+    }
+
+    /// A script of the job, if it is there and executable.
+    fn script(&self, name: &str) -> Option<PathBuf> {
+        let path = self.root.job(&self.job).join("bin").join(name);
+        let executable = nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK).is_ok();
+        (executable && path.is_file()).then_some(path)
+    }
+
+    fn fail(&mut self, message: String) {
+        self.failed = true;
+        self.journal.say(message);
+    }
+
+    fn ask(&self, processes: Vec<(Name, Name)>, command: &str) -> Vec<Answer> {
+        peers::ask(&self.root, processes, command, ANSWER_WAIT)
+    }
+
+    fn of_job(&self) -> Vec<(Name, Name)> {
+        let processes = peers::of_job(&self.root, &self.job).unwrap_or_default();
+        processes.into_iter().map(|process| (self.job.clone(), process)).collect()
+    }
+
+    fn everybody(&self) -> Vec<(Name, Name)> {
+        peers::all(&self.root).unwrap_or_default()
+    }
+}
+
+fn is_monitored((_, _, answer): &Answer) -> bool {
+    answer.as_ref().is_ok_and(|status| status.mode == Mode::Monitored)
+}
+
+fn list(processes: &[(Name, Name)]) -> String {
+    processes.iter().map(|(job, process)| format!("{job}/{process}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether instance, VM and deployment are to be there again afterwards; a pod that is deleted for
+/// good can be told so by the hook's environment.
+fn next_states() -> Vec<(&'static str, OsString)> {
+    ["BOSH_VM_NEXT_STATE", "BOSH_INSTANCE_NEXT_STATE", "BOSH_DEPLOYMENT_NEXT_STATE"]
+        .into_iter()
+        .map(|name| (name, std::env::var_os(name).unwrap_or_else(|| "keep".into())))
+        .collect()
+}
+
+/// The whole output, trimmed, as one signed integer; else its first line.
+fn read_answer(output: &[u8]) -> Result<i64, String> {
+    let text = String::from_utf8_lossy(output);
+    let first_line = || text.trim_start().lines().next().unwrap_or_default().escape_debug().to_string();
+    text.trim().parse().map_err(|_| first_line())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_the_agent_reads_it() {
+        for (output, answer) in
+            [("5", 5), ("+5", 5), ("05", 5), (" 7 \t\n\n", 7), ("0", 0), ("-0", 0), ("-5", -5), ("-05\n", -5)]
+        {
+            assert_eq!(read_answer(output.as_bytes()), Ok(answer), "{output:?}");
+        }
+        for output in
+            ["", " \n", "foo", "foo\n0", "5.5", "5s", "0x10", "5 6", "--5", "9999999999999999999", "5\n6"]
+        {
+            let first_line = output.trim_start().lines().next().unwrap_or_default();
+            assert_eq!(read_answer(output.as_bytes()), Err(first_line.to_owned()), "{output:?}");
+        }
+        assert!(read_answer(b"\xff5").is_err());
+    }
+}

@@ -1,0 +1,7 @@
+//! Draining a job in a pod: the BOSH agent's protocol, and replacements for the drain scripts
+//! that cannot work across containers.
+
+pub mod hook;
+
+mod journal;
+mod script;

@@ -1,0 +1,165 @@
+//! Running one of a job's scripts to its end, or until the drain is cancelled.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{ChildStdout, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{self, killpg};
+use nix::sys::stat::Mode;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use crate::signal::Signal;
+use crate::signals::Signals;
+use crate::sys::Spawn;
+
+/// How long a cancelled script has, as under the agent.
+const CANCEL_GRACE: Duration = Duration::from_secs(10);
+
+/// More than this no drain script has to say; what comes after it is read, and dropped.
+const MOST_OUTPUT: usize = 64 * 1024;
+
+/// The drain was cancelled: by TERM or INT, or by its time limit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+/// Waits for time to pass or a script to end, and notices when the drain is cancelled.
+pub struct Waiter {
+    signals: Signals,
+    limit: Option<Instant>,
+}
+
+impl Waiter {
+    /// Takes over the signals of this process; `limit` is when the drain is cancelled by itself.
+    pub fn new(limit: Option<Instant>) -> io::Result<Self> {
+        Ok(Self { signals: Signals::new()?, limit })
+    }
+
+    /// Sleeps until `end`.
+    pub fn sleep_until(&mut self, end: Instant) -> Result<(), Cancelled> {
+        while Instant::now() < end {
+            self.wait(Some(end), None)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the drain is to go on.
+    pub fn check(&mut self) -> Result<(), Cancelled> {
+        let told = self.signals.pending().iter().any(|signal| [Signal::TERM, Signal::INT].contains(signal));
+        if told || self.limit.is_some_and(|limit| limit <= Instant::now()) { Err(Cancelled) } else { Ok(()) }
+    }
+
+    /// One sleep: ends by a signal, at `end`, or when `readable` is.
+    fn wait(&mut self, end: Option<Instant>, readable: Option<&ChildStdout>) -> Result<(), Cancelled> {
+        self.check()?;
+        pause(&self.signals, end.into_iter().chain(self.limit).min(), readable);
+        self.check()
+    }
+}
+
+fn pause(signals: &Signals, end: Option<Instant>, readable: Option<&ChildStdout>) {
+    let timeout = end.map_or(PollTimeout::NONE, |end| {
+        let left = end.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
+    });
+    let mut ready = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    ready.extend(readable.map(|output| PollFd::new(output.as_fd(), PollFlags::POLLIN)));
+    let _ = poll(&mut ready, timeout);
+}
+
+/// One of a job's scripts.
+pub struct Script<'a> {
+    /// Its file.
+    pub path: &'a Path,
+    /// Its arguments.
+    pub arguments: &'a [&'a str],
+    /// Variables set for it.
+    pub variables: &'a [(&'a str, OsString)],
+    /// Where its stdout goes; `None` if we read it.
+    pub stdout: Option<Stdio>,
+    /// Where its stderr goes.
+    pub stderr: Stdio,
+}
+
+/// How a script ended.
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What we read of its stdout.
+    pub output: Vec<u8>,
+}
+
+impl Script<'_> {
+    /// Runs it, directly and in its own process group, and reads its stdout to the end: a child
+    /// in the background that holds it is waited for, as the agent does.
+    pub fn run(self, waiter: &mut Waiter) -> Result<io::Result<Finished>, Cancelled> {
+        let name = self.path.as_os_str().to_owned();
+        let arguments: Vec<OsString> =
+            std::iter::once(name).chain(self.arguments.iter().map(OsString::from)).collect();
+        let started = Spawn {
+            program: self.path,
+            arguments: &arguments,
+            variables: self.variables,
+            stdout: self.stdout.unwrap_or_else(Stdio::piped),
+            stderr: self.stderr,
+            umask: Mode::from_bits_truncate(0o022),
+        }
+        .start();
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(error)),
+        };
+        let pid = Pid::from_raw(child.id() as i32);
+        let mut stdout = child.stdout.take();
+        let mut output = vec![];
+        // Reaped at the very end: until then the group's number is its own.
+        while stdout.is_some() || !has_ended(pid) {
+            if let Err(cancelled) = waiter.wait(None, stdout.as_ref()) {
+                end(pid, &waiter.signals);
+                let _ = child.wait();
+                return Err(cancelled);
+            }
+            if stdout.as_mut().is_some_and(|stdout| !read_some(stdout, &mut output)) {
+                stdout = None;
+            }
+        }
+        Ok(child.wait().map(|status| Finished { status, output }))
+    }
+}
+
+fn has_ended(pid: Pid) -> bool {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    // An error is a death by a real-time signal, which nix cannot name.
+    waitid(Id::Pid(pid), peek) != Ok(WaitStatus::StillAlive)
+}
+
+/// Reads what is there; false at the end.
+fn read_some(stdout: &mut ChildStdout, output: &mut Vec<u8>) -> bool {
+    let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+    if !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(1..)) {
+        return true;
+    }
+    let mut buffer = [0; 4096];
+    match stdout.read(&mut buffer) {
+        Ok(0) | Err(_) => false,
+        Ok(length) => {
+            let room = MOST_OUTPUT - output.len();
+            output.extend(&buffer[..length.min(room)]);
+            true
+        }
+    }
+}
+
+/// TERM to the script's process group, KILL after a while, as when the agent cancels.
+fn end(group: Pid, signals: &Signals) {
+    let _ = killpg(group, signal::Signal::SIGTERM);
+    let limit = Instant::now() + CANCEL_GRACE;
+    while !has_ended(group) && Instant::now() < limit {
+        pause(signals, Some(limit), None);
+    }
+    let _ = killpg(group, signal::Signal::SIGKILL);
+}

@@ -1,0 +1,388 @@
+//! The drain hook: the agent's protocol, the order of a pod that goes down, and what it must not
+//! touch when only one container restarts.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+use common::*;
+use container_run::signal::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Output, Stdio};
+
+/// Writes one of a job's scripts. `$JOURNAL` in it is a file that keeps the order of things.
+fn script(sandbox: &Sandbox, job: &str, name: &str, text: &str) {
+    let path = sandbox.path(&format!("jobs/{job}/bin/{name}"));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let journal = sandbox.path("journal");
+    fs::write(&path, format!("#!/bin/sh\n{}\n", text.replace("$JOURNAL", journal.to_str().unwrap())))
+        .unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A main process that writes into the journal that it was told to end.
+fn main_process(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let journal = sandbox.path("journal");
+    sh(&format!("trap 'echo TERM {name} >>{}; exit 0' TERM; while :; do sleep 0.02; done", journal.display()))
+}
+
+fn journal(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.path("journal")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn drain(sandbox: &Sandbox, arguments: &[&str]) -> Output {
+    sandbox.command().arg("drain").args(arguments).output().unwrap()
+}
+
+fn start_drain(sandbox: &Sandbox, arguments: &[&str]) -> Child {
+    sandbox.command().arg("drain").args(arguments).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn mode(supervisor: &Supervisor) -> String {
+    supervisor.ask("STATUS").rsplit(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn given_any_answer_of_a_drain_script_then_it_is_read_as_the_agent_reads_it() {
+    let good = [
+        ("printf 1", "5"),
+        ("printf +1", ""),
+        ("printf 01", ""),
+        (r"printf ' 0 \t\n\n'", ""),
+        ("printf 0", ""),
+        ("printf -- -0", ""),
+        ("echo 0; exit 1", ""),
+        ("echo 0; exit 255", ""),
+        ("echo 0; kill -TERM $$", ""),
+    ];
+    let bad = [
+        (":", ""),
+        ("printf foo", "foo"),
+        (r"printf 'foo\n0'", "foo"),
+        ("printf 5.5", "5.5"),
+        ("printf 5s", "5s"),
+        ("printf 0x10", "0x10"),
+        ("echo 0; echo 0", "0"),
+        ("exit 3", ""),
+    ];
+    for (code, cases) in [(0, &good[..]), (1, &bad[..])] {
+        for (text, shown) in cases {
+            let sandbox = Sandbox::new();
+            script(&sandbox, "j", "drain", text);
+            script(&sandbox, "j", "post-stop", "echo post-stop >>$JOURNAL");
+            let output = drain(&sandbox, &["j"]);
+            let said = common::text(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{text}: {said}");
+            assert_eq!(journal(&sandbox), ["post-stop"], "{text}: the steps after it still happen");
+            if code == 1 {
+                assert!(said.contains(&format!("drain of j printed '{shown}' and no integer")), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn given_a_drain_script_that_cannot_be_executed_then_that_is_a_failure() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "drain", "echo 0");
+    fs::write(sandbox.path("jobs/j/bin/drain"), "echo 0\n").unwrap();
+    let output = drain(&sandbox, &["j"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("cannot run"),
+        "a text without #! is no program, as under the agent"
+    );
+}
+
+#[test]
+fn given_a_drain_script_then_it_has_what_the_agent_gives_it() {
+    let sandbox = Sandbox::new();
+    script(
+        &sandbox,
+        "j",
+        "drain",
+        "{ echo \"$*|$PATH|$BOSH_JOB_STATE|${BOSH_JOB_NEXT_STATE-unset}|$INHERITED\"; readlink /proc/self/fd/0; \
+         ps -o pgid= -p $$ | tr -d ' '; echo $$; } >>$JOURNAL
+         [ \"$1\" = job_shutdown ] && echo -1 || echo 0",
+    );
+    let output = sandbox.command().args(["drain", "j"]).env("INHERITED", "yes").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let state = r#"{"persistent_disk":0}"#;
+    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    let lines = journal(&sandbox);
+    assert_eq!(lines[0], format!("job_shutdown hash_unchanged|{path}|{state}|{state}|yes"));
+    assert_eq!(lines[1], "/dev/null");
+    assert_eq!(lines[2], lines[3], "a process group of its own");
+    assert_eq!(lines[4], format!("job_check_status hash_unchanged|{path}|{state}|unset|yes"));
+    assert_eq!(lines.len(), 8);
+}
+
+#[test]
+fn given_a_job_with_all_scripts_then_the_steps_come_in_the_agents_order() {
+    let sandbox = Sandbox::new();
+    let command = main_process(&sandbox, "j");
+    let mut supervisor = sandbox.supervise_as("j", "j", &[], &words(&command));
+    supervisor.main_pid();
+    let states = "$BOSH_VM_NEXT_STATE $BOSH_INSTANCE_NEXT_STATE $BOSH_DEPLOYMENT_NEXT_STATE";
+    script(
+        &sandbox,
+        "j",
+        "pre-stop",
+        &format!("echo pre-stop $# {states} >>$JOURNAL; echo out; echo err >&2"),
+    );
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    script(&sandbox, "j", "post-stop", "echo post-stop >>$JOURNAL");
+    let output = drain(&sandbox, &["j"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(journal(&sandbox), ["pre-stop 0 keep keep keep", "drain", "TERM j", "post-stop"]);
+    assert_eq!(supervisor.ask("STATUS"), "OK stopped - drained");
+    assert!(supervisor.is_alive());
+
+    let log = |name: &str| fs::read_to_string(sandbox.path(&format!("sys/log/j/{name}"))).unwrap();
+    assert_eq!((log("pre-stop.stdout.log"), log("pre-stop.stderr.log")), ("out\n".into(), "err\n".into()));
+    let said = log("container-run-drain.log");
+    for line in said.lines() {
+        let stamp: Vec<char> = line.chars().take(20).collect();
+        assert!(stamp[4] == '-' && stamp[10] == 'T' && stamp[19] == 'Z', "{line}");
+    }
+    assert!(said.trim_end().ends_with("drain of j/j: done"), "{said}");
+}
+
+#[test]
+fn given_a_job_without_scripts_or_supervisor_then_there_is_nothing_to_do() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.path("jobs/j")).unwrap();
+    assert!(drain(&sandbox, &["j"]).status.success());
+}
+
+#[test]
+fn given_scripts_that_fail_then_the_exit_code_is_1_and_the_rest_still_happens() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "pre-stop", "exit 3");
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    let output = drain(&sandbox, &["j"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(journal(&sandbox), ["drain"]);
+    assert!(
+        text(&output.stderr).contains("pre-stop of j failed: exit status: 3"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn given_a_background_child_that_keeps_stdout_then_the_drain_waits_for_it() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "drain", "(sleep 0.5; echo child >>$JOURNAL; echo 0) & exit 0");
+    script(&sandbox, "j", "post-stop", "echo post-stop >>$JOURNAL");
+    assert!(drain(&sandbox, &["j"]).status.success());
+    assert_eq!(journal(&sandbox), ["child", "post-stop"]);
+}
+
+#[test]
+fn given_a_drain_that_kills_the_process_it_drains_then_container_and_hook_live_on() {
+    let sandbox = Sandbox::new();
+    let mut supervisor = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    let pid = supervisor.main_pid();
+    script(&sandbox, "j", "drain", &format!("kill -KILL {pid}; echo 0"));
+    script(&sandbox, "j", "post-stop", "echo post-stop >>$JOURNAL");
+    assert!(drain(&sandbox, &["j"]).status.success());
+    assert_eq!(journal(&sandbox), ["post-stop"]);
+    assert!(supervisor.is_alive());
+    assert_eq!(supervisor.ask("STATUS"), "OK stopped - drained");
+}
+
+#[test]
+fn given_five_jobs_at_once_then_nothing_is_stopped_before_everything_is_drained() {
+    let sandbox = Sandbox::new();
+    let names: Vec<String> = (1..=5).map(|number| format!("j{number}")).collect();
+    let commands: Vec<Vec<String>> = names.iter().map(|name| main_process(&sandbox, name)).collect();
+    let supervisors: Vec<Supervisor> = names
+        .iter()
+        .zip(&commands)
+        .map(|(name, command)| sandbox.supervise_as(name, name, &[], &words(command)))
+        .collect();
+    for (number, name) in names.iter().enumerate() {
+        supervisors[number].main_pid();
+        script(&sandbox, name, "drain", &format!("sleep 0.{number}; echo drained {name} >>$JOURNAL; echo 0"));
+    }
+    let hooks: Vec<Child> = names.iter().map(|name| start_drain(&sandbox, &[name])).collect();
+    for hook in hooks {
+        let output = hook.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let journal = journal(&sandbox);
+    assert_eq!(journal.len(), 10, "{journal:?}");
+    assert!(journal[..5].iter().all(|line| line.starts_with("drained")), "{journal:?}");
+    assert!(journal[5..].iter().all(|line| line.starts_with("TERM")), "{journal:?}");
+}
+
+#[test]
+fn given_a_job_of_two_processes_then_one_hook_drains_and_the_other_waits_for_it() {
+    let sandbox = Sandbox::new();
+    let commands = ["p", "q"].map(|name| main_process(&sandbox, name));
+    let supervisors = ["p", "q"]
+        .map(|name| sandbox.supervise_as("j", name, &[], &words(&commands[usize::from(name == "q")])));
+    supervisors.iter().for_each(|supervisor| drop(supervisor.main_pid()));
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    let waiting = start_drain(&sandbox, &["j", "-p", "q", "--wait-only"]);
+    wait_until("the other is unmonitored", || mode(&supervisors[1]) == "unmonitored");
+    assert!(journal(&sandbox).is_empty());
+    let first = drain(&sandbox, &["j", "-p", "p"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(waiting.wait_with_output().unwrap().status.success());
+    let mut journal = journal(&sandbox);
+    journal[1..].sort();
+    assert_eq!(journal, ["drain", "TERM p", "TERM q"]);
+}
+
+#[test]
+fn given_one_container_that_restarts_in_a_living_pod_then_the_jobs_others_run_on() {
+    let sandbox = Sandbox::new();
+    let [p, q, other] = [("j", "p"), ("j", "q"), ("other", "other")]
+        .map(|(job, process)| sandbox.supervise_as(job, process, &[], &["sleep", "1000"]));
+    for supervisor in [&p, &q, &other] {
+        supervisor.main_pid();
+    }
+    for name in ["pre-stop", "drain", "post-stop"] {
+        script(&sandbox, "j", name, &format!("echo {name} >>$JOURNAL; echo 0"));
+    }
+    for extra in [&[][..], &["--wait-only"]] {
+        let arguments = [&["j", "-p", "p", "--settle", "0.3"], extra].concat();
+        let output = drain(&sandbox, &arguments);
+        assert!(output.status.success());
+        let said = text(&output.stderr);
+        assert!(said.contains("only this container goes down: no hook runs for j/q"), "{said}");
+        assert_eq!(p.ask("STATUS"), "OK stopped - unmonitored");
+        for supervisor in [&q, &other] {
+            assert_eq!(supervisor.state(), "running");
+            assert_eq!(mode(supervisor), "monitored");
+        }
+        assert!(journal(&sandbox).is_empty());
+    }
+}
+
+#[test]
+fn given_the_option_pod_then_the_other_containers_hooks_are_not_waited_for() {
+    let sandbox = Sandbox::new();
+    let [p, q] = ["p", "q"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
+    (p.main_pid(), q.main_pid());
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    assert!(drain(&sandbox, &["j", "-p", "p", "--pod"]).status.success());
+    assert_eq!(journal(&sandbox), ["drain"]);
+    assert_eq!((p.state(), q.state()), ("stopped".into(), "stopped".into()));
+}
+
+#[test]
+fn given_a_container_that_dies_or_restarts_during_the_barrier_then_it_is_not_waited_for() {
+    let mut sandbox = Sandbox::new();
+    sandbox.may_leave_files();
+    let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    let mut other = sandbox.supervise_as("other", "other", &[], &["sleep", "1000"]);
+    (j.main_pid(), other.main_pid());
+    assert_eq!(other.ask("UNMONITOR").rsplit(' ').next(), Some("unmonitored"));
+    let hook = start_drain(&sandbox, &["j", "--settle", "0.3"]);
+    let log = sandbox.path("sys/log/j/container-run-drain.log");
+    let at_barrier = || fs::read_to_string(&log).is_ok_and(|said| said.contains("waiting for other/other"));
+    wait_until("the hook is at the barrier", at_barrier);
+    assert_eq!(mode(&j), "drained");
+    assert_eq!(j.state(), "running", "nothing is stopped while another job drains");
+    other.signal(Signal::KILL);
+    other.wait();
+    let restarted = sandbox.supervise_as("other", "other", &[], &["sleep", "1000"]);
+    let output = hook.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(j.state(), "stopped");
+    assert_eq!(restarted.state(), "running");
+}
+
+#[test]
+fn given_no_barrier_then_another_jobs_drain_is_not_waited_for() {
+    let sandbox = Sandbox::new();
+    let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    let other = sandbox.supervise_as("other", "other", &[], &["sleep", "1000"]);
+    (j.main_pid(), other.main_pid());
+    other.ask("UNMONITOR");
+    assert!(drain(&sandbox, &["j", "--no-barrier"]).status.success());
+    assert_eq!((j.state(), other.state()), ("stopped".into(), "running".into()));
+}
+
+#[test]
+fn given_a_hook_that_is_called_twice_then_the_second_passes_through_and_stays_drained() {
+    let sandbox = Sandbox::new();
+    let supervisor = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    supervisor.main_pid();
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    for _ in 0..2 {
+        assert!(drain(&sandbox, &["j"]).status.success());
+        assert_eq!(supervisor.ask("STATUS"), "OK stopped - drained");
+    }
+    assert_eq!(journal(&sandbox), ["drain", "drain"]);
+}
+
+#[test]
+fn given_a_term_then_the_scripts_group_gets_it_and_the_hook_fails_at_once() {
+    let sandbox = Sandbox::new();
+    let supervisor = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    supervisor.main_pid();
+    script(
+        &sandbox,
+        "j",
+        "drain",
+        "trap 'echo TERM script >>$JOURNAL; exit 0' TERM; echo started >>$JOURNAL; while :; do sleep 0.05; done",
+    );
+    script(&sandbox, "j", "post-stop", "echo post-stop >>$JOURNAL");
+    let hook = start_drain(&sandbox, &["j"]);
+    wait_until("the drain runs", || !journal(&sandbox).is_empty());
+    assert!(kill(hook.id() as i32, Signal::TERM.number()));
+    let output = hook.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cancelled"));
+    assert_eq!(journal(&sandbox), ["started", "TERM script"]);
+    assert_eq!(supervisor.state(), "running");
+}
+
+#[test]
+fn given_a_timeout_then_a_drain_is_cancelled_wherever_it_is() {
+    for text in ["echo -1", "echo 1000", "sleep 1000", "sleep 1000 & exit 0"] {
+        let sandbox = Sandbox::new();
+        script(&sandbox, "j", "drain", text);
+        let output = drain(&sandbox, &["j", "--timeout", "0.3"]);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+    }
+}
+
+#[test]
+fn given_a_script_that_ignores_term_when_cancelled_then_it_is_killed() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "drain", "trap '' TERM; echo started >>$JOURNAL; while :; do sleep 0.1; done");
+    let output = drain(&sandbox, &["j", "--timeout", "0.3"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(journal(&sandbox), ["started"]);
+}
+
+#[test]
+fn given_an_unknown_job_then_the_nearest_names_are_told_and_nothing_is_made() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.path("jobs/gorouter")).unwrap();
+    let output = drain(&sandbox, &["goruter"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("unknown job 'goruter'") && said.contains("did you mean gorouter?"), "{said}");
+    assert_eq!(said.lines().count(), 1);
+    assert!(!sandbox.path("sys").exists());
+}
+
+#[test]
+fn given_a_log_folder_that_cannot_be_written_then_the_drain_goes_on() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "drain", "echo 0");
+    script(&sandbox, "j", "pre-stop", "echo pre-stop >>$JOURNAL");
+    fs::create_dir_all(sandbox.path("sys/log")).unwrap();
+    fs::write(sandbox.path("sys/log/j"), "").unwrap();
+    let output = drain(&sandbox, &["j"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains(sandbox.path("sys/log/j").to_str().unwrap()));
+    assert_eq!(journal(&sandbox), ["pre-stop"]);
+}
