@@ -43,6 +43,13 @@ pub struct Ended {
     pub outcome: Outcome,
 }
 
+struct Helper {
+    pid: Pid,
+    role: Role,
+    /// It has had the stop signal, which is to come once.
+    told: bool,
+}
+
 /// Whether this process has any child, alive or not yet reaped.
 pub fn any() -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -53,7 +60,7 @@ pub fn any() -> bool {
 pub struct Children {
     main: Option<Pid>,
     /// Condition or post-start: never both.
-    helper: Option<(Pid, Role)>,
+    helper: Option<Helper>,
     /// The process group of the latest main process: where to look for survivors without `/proc`.
     group: Option<Pid>,
     umask: Mode,
@@ -83,7 +90,7 @@ impl Children {
     pub fn start_helper(&mut self, program: &Program, role: Role) -> io::Result<()> {
         let output = if role == Role::Condition { Stdio::null } else { Stdio::inherit };
         let pid = self.start(program, output)?;
-        self.helper = Some((pid, role));
+        self.helper = Some(Helper { pid, role, told: false });
         Ok(())
     }
 
@@ -117,24 +124,27 @@ impl Children {
     }
 
     /// Sends a signal to post-start, if it runs.
-    pub fn stop_post_start(&self, signal: Signal) -> io::Result<()> {
-        match self.helper {
-            Some((pid, Role::PostStart)) => sys::kill(pid, signal),
+    pub fn stop_post_start(&mut self, signal: Signal) -> io::Result<()> {
+        match &mut self.helper {
+            Some(helper) if helper.role == Role::PostStart => {
+                helper.told = true;
+                sys::kill(helper.pid, signal)
+            }
             _ => Ok(()),
         }
     }
 
     /// SIGKILL to the condition or post-start and its process group, which is its own.
     pub fn kill_helper(&self) {
-        if let Some((pid, _)) = self.helper {
+        if let Some(helper) = &self.helper {
             // It is unreaped, so the group is its own; it may have left the group, or be dead.
-            let _ = killpg(pid, signal::Signal::SIGKILL);
-            let _ = sys::kill(pid, Signal::KILL);
+            let _ = killpg(helper.pid, signal::Signal::SIGKILL);
+            let _ = sys::kill(helper.pid, Signal::KILL);
         }
     }
 
-    /// Sends a signal once to each process of the tree but post-start, which has had it, and
-    /// continues those that are stopped.
+    /// Sends a signal once to each process of the tree, but not to a post-start that has had it,
+    /// and continues those that are stopped.
     pub fn stop_tree(&self, signal: Signal) -> io::Result<()> {
         if !any() {
             return Ok(());
@@ -143,8 +153,8 @@ impl Children {
             self.signal_group(signal);
             return Ok(());
         }
-        let helper: Vec<Pid> = self.helper.iter().map(|(pid, _)| *pid).collect();
-        tree::stop(signal, &helper)
+        let told: Option<Pid> = self.helper.as_ref().filter(|helper| helper.told).map(|helper| helper.pid);
+        tree::stop(signal, told)
     }
 
     /// SIGKILL to everything below us.
@@ -194,8 +204,9 @@ impl Children {
             self.main = None;
             return Role::Main;
         }
-        match self.helper {
-            Some((helper, role)) if helper == pid => {
+        match &self.helper {
+            Some(helper) if helper.pid == pid => {
+                let role = helper.role;
                 self.helper = None;
                 role
             }

@@ -75,9 +75,9 @@ pub fn proc_is_usable() -> bool {
 /// stopped, so that they can obey.
 ///
 /// One that cannot be signalled does not keep the others from it; the first error is returned.
-pub fn stop(signal: Signal, except: &[Pid]) -> io::Result<()> {
+pub fn stop(signal: Signal, except: Option<Pid>) -> io::Result<()> {
     let mut result = Ok(());
-    for process in descendants()?.iter().filter(|process| !except.contains(&process.pid)) {
+    for process in descendants()?.iter().filter(|process| Some(process.pid) != except) {
         result = result.and(send(process, signal));
         if process.is_stopped() {
             result = result.and(send(process, Signal::CONT));
