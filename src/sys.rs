@@ -48,8 +48,12 @@ pub fn set_disposition(number: i32, disposition: Disposition) -> io::Result<()> 
 
 /// Sends a signal, real-time ones too, to one process that the caller knows to be its own
 /// unreaped child, whose number therefore nobody else can have.
+///
+/// Numbers that mean a group, everybody, or init are refused, whatever led to them.
 pub fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
-    debug_assert!(pid.as_raw() > 1);
+    if pid.as_raw() <= 1 {
+        return Err(Errno::EINVAL.into());
+    }
     // SAFETY: kill(2) takes no pointer.
     Errno::result(unsafe { libc::kill(pid.as_raw(), signal.number()) })?;
     Ok(())
@@ -170,4 +174,17 @@ fn environment_with(variables: &[(&str, OsString)]) -> io::Result<Vec<CString>> 
         text(&entry)
     };
     theirs.chain(ours).map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_a_group_to_everybody_or_to_init_is_refused() {
+        for number in [1, 0, -1, -7] {
+            let error = kill(Pid::from_raw(number), Signal::CONT).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{number}");
+        }
+    }
 }
