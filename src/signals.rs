@@ -53,7 +53,9 @@ impl Signals {
     /// Those that have arrived since the last call, each once, in the order of their numbers: a
     /// QUIT comes before a TERM, and a TERM before the death of the child that it may have ended.
     pub fn pending(&mut self) -> Vec<Signal> {
-        self.0.pending().filter_map(Signal::from_number).collect()
+        let mut numbers: Vec<i32> = self.0.pending().collect();
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(Signal::from_number).collect()
     }
 }
 

@@ -5,26 +5,43 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
 /// Writes `content` under a temporary name in the same folder (`FILE~`), then renames it.
 ///
 /// The folder is made if it is missing. The mode is exact only if the umask lets it be, which
-/// [`crate::run`] sees to. Two writers of the same file must keep each other out: all callers
-/// hold a lock.
+/// [`crate::run`] sees to. Only for files that nobody else writes at the same time, because a lock
+/// keeps them out; a temporary file that a killed writer left is replaced.
 ///
 /// # Errors
 ///
 /// The folder or file cannot be made; the message names it. Nothing half-written is left.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    write_by_way_of(&with_suffix(path, "~"), path, content, mode)
+}
+
+/// The same for a file that others may be writing, too: each has a temporary name of its own, and
+/// the last one wins, whole.
+///
+/// # Errors
+///
+/// As for [`write`].
+pub fn write_shared(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    // A PID is not enough: containers that share the folder have PIDs of their own.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let suffix = format!("~{}-{now}", std::process::id());
+    write_by_way_of(&with_suffix(path, &suffix), path, content, mode)
+}
+
+fn write_by_way_of(temporary: &Path, path: &Path, content: &[u8], mode: u32) -> Result<()> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
-    let temporary = temporary(path);
-    fill(&temporary, content, mode)
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(&temporary)))
+    fill(temporary, content, mode)
+        .and_then(|()| fs::rename(temporary, path))
+        .inspect_err(|_| drop(fs::remove_file(temporary)))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -37,9 +54,9 @@ pub fn make_folder(folder: &Path) -> Result<()> {
         .with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
-fn temporary(path: &Path) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push("~");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
