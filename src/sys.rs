@@ -5,7 +5,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,8 +14,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::socket::{SockaddrLike, UnixAddr};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{ForkResult, Pid, execv, execve, getpid, getppid};
+use nix::unistd::{ForkResult, Pid, Uid, execv, execve, getpid, getppid};
 
 use crate::signal::Signal;
 
@@ -106,6 +107,57 @@ pub fn wait_any() -> io::Result<Option<(Pid, ExitStatus)>> {
         Ok(pid) => Ok(Some((Pid::from_raw(pid), ExitStatus::from_raw(status)))),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// One datagram.
+pub struct Received {
+    /// How much of the buffer it fills.
+    pub length: usize,
+    /// Who sent it.
+    pub user: Option<Uid>,
+    /// Where an answer would go, if the sender bound an address.
+    pub address: Option<UnixAddr>,
+}
+
+/// Receives one datagram without waiting, from a socket with SO_PASSCRED.
+///
+/// The control buffer has room for the sender's credentials and nothing else: descriptors that
+/// somebody sends along are released by the kernel, and never ours. nix's recvmsg will not show
+/// the credentials then, because something was cut off.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+    const CREDENTIALS: usize = size_of::<libc::ucred>();
+    // SAFETY: all zeros is a valid value of these C structs; a message header without pointers.
+    let (mut address, mut message) =
+        unsafe { (std::mem::zeroed::<libc::sockaddr_un>(), std::mem::zeroed::<libc::msghdr>()) };
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: computes a number.
+    let room = unsafe { libc::CMSG_SPACE(CREDENTIALS as u32) } as usize;
+    // 64 bits each, for the alignment of a header.
+    let mut control = vec![0u64; room.div_ceil(8)];
+    message.msg_name = (&raw mut address).cast();
+    message.msg_namelen = size_of_val(&address) as libc::socklen_t;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = room as _;
+    // SAFETY: name, part and control live until the end of this function, with the sizes given.
+    let length =
+        Errno::result(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })?;
+    // SAFETY: the kernel has filled in the header; a first control message, if there is one, lies
+    // in `control`, and the credentials are only read if it is as long as they are.
+    let user = unsafe {
+        libc::CMSG_FIRSTHDR(&message)
+            .as_ref()
+            .filter(|head| (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS))
+            .filter(|head| head.cmsg_len as usize >= libc::CMSG_LEN(CREDENTIALS as u32) as usize)
+            .map(|head| libc::CMSG_DATA(head).cast::<libc::ucred>().read_unaligned().uid)
+    };
+    // One that bound nothing has an empty address, or a family without a name behind it.
+    let is_named = message.msg_namelen as usize > size_of::<libc::sa_family_t>();
+    // SAFETY: the kernel wrote an address of this length.
+    let named = || unsafe { UnixAddr::from_raw((&raw const address).cast(), Some(message.msg_namelen)) };
+    let address = if is_named { named() } else { None };
+    Ok(Received { length: length as usize, user: user.map(Uid::from_raw), address })
 }
 
 /// A program to start, and what is not as with us.

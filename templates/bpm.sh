@@ -174,7 +174,8 @@ tell() {
 # deliver VERB: sends VERB without container-run; nothing can be said of the answer. Returns as
 # tell does.
 deliver() {
-  [ -S "$files.sock" ] || return "$no_supervisor"
+  # A link could lead to another job's supervisor.
+  [ -S "$files.sock" ] && [ ! -L "$files.sock" ] || return "$no_supervisor"
   # A link with a short and plain name: the socket's own may be longer than an address can be,
   # and hold what socat takes for its syntax.
   folder=$(mktemp -d) || fail 'cannot make a temporary folder'

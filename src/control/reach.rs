@@ -1,9 +1,9 @@
-//! Reaching a socket whose path is longer than an address can be.
+//! Reaching a socket by its path: however long that is, and only if a socket lies there.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use nix::libc;
 /// (unix(7)).
 pub const LONGEST_ADDRESS: usize = 107;
 
-/// Opens a file, a folder or a socket as a mere place, without reading it or following a link.
+/// Opens a file, a folder or a socket as a mere place, without reading it. A link is not followed.
 pub fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_PATH).open(path)
+    File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }
 
 /// A short path to what is open.
@@ -23,11 +23,22 @@ pub fn path_of(opened: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
-/// Connects to the socket at `path`, however long the path is.
+/// Connects to the socket at `path`.
+///
+/// connect(2) would follow a link, and who may write to the folder could plant one that leads a
+/// command to another job's supervisor. So what lies there is opened, looked at, and that is
+/// connected to.
+///
+/// # Errors
+///
+/// NotFound if what lies there is no socket.
 pub fn connect(socket: &UnixDatagram, path: &Path) -> io::Result<()> {
-    if path.as_os_str().len() <= LONGEST_ADDRESS {
-        return socket.connect(path);
-    }
     let opened = open(path)?;
-    socket.connect(path_of(&opened))
+    if !opened.metadata()?.file_type().is_socket() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let by_descriptor = path_of(&opened);
+    // Without /proc there is only the path.
+    let has_proc = fs::symlink_metadata(&by_descriptor).is_ok();
+    socket.connect(if has_proc { &by_descriptor } else { path })
 }

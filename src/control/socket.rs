@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr, bind, recvmsg,
-    sendto, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, sendto, setsockopt, socket, sockopt,
 };
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Uid, close, geteuid};
+use nix::unistd::geteuid;
 
 use super::protocol::LONGEST_COMMAND;
 use super::reach::{self, LONGEST_ADDRESS};
 use crate::paths::ProcessPaths;
+use crate::sys;
 use crate::whole_file;
 
 /// Only the owner may write to it, which for a socket means: send.
@@ -28,9 +28,6 @@ const SOCKET_MODE: Mode = Mode::from_bits_truncate(0o600);
 /// Room for answers that their senders have not read yet, in bytes: the kernel charges some 800
 /// for each to us, and when there is no room nobody gets an answer.
 const SEND_BUFFER: usize = 4 << 20;
-
-/// As many descriptors as one datagram can carry (SCM_MAX_FD of the kernel).
-const MOST_DESCRIPTORS: usize = 253;
 
 /// Where to send an answer.
 pub type Address = UnixAddr;
@@ -81,40 +78,16 @@ impl ControlSocket {
     /// The next datagram, without waiting.
     pub fn receive(&self) -> io::Result<Received> {
         let mut buffer = [0; LONGEST_COMMAND + 1];
-        let mut parts = [IoSliceMut::new(&mut buffer)];
-        let mut ancillary = nix::cmsg_space!(nix::sys::socket::UnixCredentials, [RawFd; MOST_DESCRIPTORS]);
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let message =
-            match recvmsg::<UnixAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut ancillary), flags) {
-                Ok(message) => message,
-                Err(nix::errno::Errno::EAGAIN) => return Ok(Received::Nothing),
-                Err(errno) => return Err(errno.into()),
-            };
-        let mut user = None;
-        // Ancillary data that did not fit (EMFILE cuts it short) is no credential either.
-        for part in message.cmsgs().into_iter().flatten() {
-            match part {
-                ControlMessageOwned::ScmCredentials(credentials) => {
-                    user = Some(Uid::from_raw(credentials.uid()))
-                }
-                // Somebody passes us descriptors: they are closed, not kept.
-                ControlMessageOwned::ScmRights(descriptors) => {
-                    for descriptor in descriptors {
-                        let _ = close(descriptor);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if !user.is_some_and(|user| user.is_root() || user == geteuid()) {
+        let received = match sys::receive(self.socket.as_fd(), &mut buffer) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
+            Err(error) => return Err(error),
+        };
+        if !received.user.is_some_and(|user| user.is_root() || user == geteuid()) {
             return Ok(Received::Foreign);
         }
-        // One that bound nothing has an empty address, or a family without a name behind it; nix
-        // must not be asked what is in it.
-        let named = |address: &UnixAddr| address.len() as usize > size_of::<libc::sa_family_t>();
-        let sender = message.address.filter(named);
-        let length = message.bytes;
-        Ok(Received::Datagram(Datagram { text: buffer[..length].to_vec(), sender }))
+        let text = buffer[..received.length].to_vec();
+        Ok(Received::Datagram(Datagram { text, sender: received.address }))
     }
 
     /// Sends an answer. A sender that is gone, or does not read, loses it: nothing here waits.

@@ -41,6 +41,8 @@ pub struct Runtime {
     sender: Option<Address>,
     wait_for_start: Vec<Address>,
     wait_for_stop: Vec<Address>,
+    /// Why the last spawn went wrong, for those who wait for it.
+    fault: Option<String>,
     exit: Option<u8>,
 }
 
@@ -65,6 +67,7 @@ impl Runtime {
             sender: None,
             wait_for_start: vec![],
             wait_for_stop: vec![],
+            fault: None,
             exit: None,
         }
     }
@@ -211,7 +214,10 @@ impl Runtime {
             }
             Action::Answer(answer) => self.answer_sender(answer),
             Action::AnswerStarted => self.answer_all(|this| &mut this.wait_for_start, None),
-            Action::RefuseStarted(reason) => self.answer_all(|this| &mut this.wait_for_start, Some(reason)),
+            Action::RefuseStarted(reason) => {
+                let reason = self.fault.take().unwrap_or_else(|| reason.to_owned());
+                self.answer_all(|this| &mut this.wait_for_start, Some(&reason));
+            }
             Action::AnswerStopped => self.answer_all(|this| &mut this.wait_for_stop, None),
             Action::Report(what) => self.report(what),
             Action::Exit(code) => self.exit = Some(code),
@@ -226,6 +232,7 @@ impl Runtime {
             Ok(pid) => pid,
             Err(fault) => {
                 log::error(&fault);
+                self.fault = Some(fault.to_string());
                 return self.queue.push_front(Event::SpawnFailed(fault.code));
             }
         };
@@ -234,6 +241,7 @@ impl Runtime {
             Ok(()) => Event::Spawned { post_start: program::exists(&self.options.post_start) },
             Err(error) => {
                 log::error(format_args!("{error:#}"));
+                self.fault = Some(format!("{error:#}"));
                 Event::SpawnedWithoutFiles
             }
         };
