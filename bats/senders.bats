@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# Without container-run the script sends by whatever there is.
+
+load helper
+
+# every_command SENDER
+every_command() {
+  require_sender "$1"
+  only_sender "$1"
+  start_signal_printer web
+  local web=$main
+  start_supervisor web worker -- sleep 1000
+  bpm_succeeds stop web -p worker
+  assert_stopped web worker
+
+  bpm_succeeds running web
+  bpm_says "$web" pid web
+  bpm_says "$(
+    printf "%-10s %-${#web}s %s\n" Name Pid Status web "$web" running web.worker - stopped
+  )" list
+  bpm_succeeds start web
+  assert_equal "$(<"$(pidfile web web)")" "$web"
+  bpm_succeeds signal web USR1
+  wait_for has_printed web USR1
+  bpm_succeeds signal web SIGHUP
+  wait_for has_printed web HUP
+  bpm_complains '.*NOSUCH' signal web NOSUCH
+
+  bpm_succeeds quit web
+  wait_for has_printed web QUIT
+  wait_for has_ended web
+  bpm_denies running web
+  bpm_fails "$not_there" pid web
+  bpm_fails "$not_there" signal web USR1
+  bpm_succeeds quit web
+  bpm_succeeds start web
+  assert_running web
+  bpm_succeeds term web
+  wait_for has_ended web
+  bpm_succeeds term web
+  bpm_succeeds stop web
+  refute gone "$supervisor"
+}
+
+# no_supervisor SENDER: what there is when there never was one, or when it is dead.
+no_supervisor() {
+  require_sender "$1"
+  only_sender "$1"
+  start_job web
+  kill_supervisor "$supervisor"
+  # Given the dead one's files are still there:
+  assert [ -S "$(socket web web)" ]
+  assert [ -e "$(sentinel web web)" ]
+  for job in web nosuch; do
+    bpm_denies running "$job"
+    bpm_fails "$not_there" pid "$job"
+    bpm_fails "$not_there" signal "$job" USR1
+    for command in stop term quit; do
+      bpm_succeeds "$command" "$job"
+    done
+    bpm_complains ".*$job" start "$job"
+  done
+  bpm_says "$(printf 'Name Pid Status\nweb  -   stopped')" list
+  mkdir -p "$ROOT/jobs/web"
+  bpm_warns 'Warning: .*web' start web
+}
+
+for sender in socat perl nc; do
+  bats_test_function --description "with $sender alone every command works" -- every_command "$sender"
+  bats_test_function --description "with $sender alone a dead supervisor is none" -- no_supervisor "$sender"
+done
+
+@test "stop without container-run waits for a process that needs time to end" {
+  require socat
+  only_sender socat
+  start_signal_printer web IGNORE=TERM
+  bpm_succeeds stop web
+  assert_stopped web
+  assert gone "$main"
+}
+
+@test "start without container-run while a stop is under way is not lost" {
+  require socat
+  only_sender socat
+  start_signal_printer web IGNORE=TERM
+  bpm_succeeds term web
+  bpm_succeeds start web
+  wait_for gone "$main"
+  wait_for test -e "$(sentinel web web)"
+  assert_running web
+}
+
+@test "with nothing to send with, the error names what to install" {
+  start_job web
+  only_sender
+  mkdir -p "$ROOT/jobs/web"
+  for command in start stop term quit running pid 'signal web USR1'; do
+    # shellcheck disable=SC2086 # these are words
+    bpm_complains '.*socat.*perl.*nc.*install' $command web
+  done
+  assert_running web
+}
+
+@test "an nc that cannot do unix sockets is not taken for OpenBSD's" {
+  start_job web
+  only_sender
+  printf '#!/bin/sh\necho "GNU netcat 0.7.1"\n' >"$BATS_TEST_TMPDIR/path/nc"
+  chmod +x "$BATS_TEST_TMPDIR/path/nc"
+  bpm_complains '.*install' stop web
+  assert_running web
+}
+
+@test "a script whose container-run is gone falls back as well" {
+  require socat
+  install_bpm --container-run /nonexistent/container-run
+  start_supervisor web web --no-install-bpm -- sleep 1000
+  assert grep -q /nonexistent/container-run "$ROOT/jobs/bpm/bin/bpm"
+  bpm_says "$main" pid web
+  bpm_succeeds stop web
+  assert_stopped web
+}
+
+@test "CONTAINER_RUN is the program to send with, be it a path or a name" {
+  install_bpm --container-run /nonexistent/container-run
+  start_supervisor web web --no-install-bpm -- sleep 1000
+  only_sender
+  ln -s "$binary" "$BATS_TEST_TMPDIR/path/sends"
+  for program in "$binary" sends; do
+    bpm_environment=(PATH="$BATS_TEST_TMPDIR/path" CONTAINER_RUN="$program")
+    bpm_says "$main" pid web
+  done
+}
+
+@test "the script leaves no temporary file when it falls back" {
+  require socat
+  only_sender socat
+  mkdir temporary
+  bpm_environment+=(TMPDIR="$PWD/temporary")
+  start_job web
+  bpm_succeeds running web
+  bpm_succeeds stop web
+  bpm_succeeds start web
+  run ls -A temporary
+  refute_output
+}
+
+# --- by hand ---
+
+@test "echo STOP and echo START into nc do what they say" {
+  require_sender nc
+  start_job web
+  echo STOP | nc -w 1 -uU "$(socket web web)"
+  wait_for has_ended web
+  assert_stopped web
+  echo START | nc -w 1 -uU "$(socket web web)"
+  wait_for test -e "$(sentinel web web)"
+  refute gone "$supervisor"
+}
+
+@test "nc binds an address, and prints the answer" {
+  require_sender nc
+  start_job web
+  run sh -c 'echo STATUS | nc -w 1 -uU "$1"' - "$(socket web web)"
+  assert_output "OK running $main monitored"
+}
+
+@test "printf STOP and printf START into socat do what they say" {
+  require socat
+  start_job web
+  printf STOP | socat - UNIX-SENDTO:"$(socket web web)"
+  wait_for has_ended web
+  assert_stopped web
+  printf START | socat - UNIX-SENDTO:"$(socket web web)"
+  wait_for test -e "$(sentinel web web)"
+  refute gone "$supervisor"
+}
+
+@test "socat, if it binds an address, prints the answer" {
+  require socat
+  start_job web
+  printf STATUS | socat -t 5 - "UNIX-SENDTO:$(socket web web),bind=$PWD/answers" >answer 3>&- &
+  local sender=$!
+  wait_for test -s answer
+  assert_equal "$(<answer)" "OK running $main monitored"
+  wait "$sender"
+}
