@@ -30,6 +30,7 @@ struct Stat {
     pid: Pid,
     parent: Pid,
     state: u8,
+    threads: u32,
     /// Clock ticks from boot to its start: tells it from a later process with its PID.
     start: u64,
 }
@@ -43,18 +44,21 @@ impl Stat {
     fn parse(line: &str) -> Option<Self> {
         let (pid, rest) = line.split_once(' ')?;
         let (_, rest) = rest.rsplit_once(") ")?;
-        // Numbers as in proc_pid_stat(5): 3 is the state, 4 the parent, 22 the start.
-        let mut fields = rest.split(' ');
+        // Numbers as in proc_pid_stat(5), where the state is field 3.
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let field = |number: usize| fields.get(number - 3);
         Some(Self {
             pid: Pid::from_raw(pid.parse().ok()?),
-            state: *fields.next()?.as_bytes().first()?,
-            parent: Pid::from_raw(fields.next()?.parse().ok()?),
-            start: fields.nth(22 - 5)?.parse().ok()?,
+            state: *field(3)?.as_bytes().first()?,
+            parent: Pid::from_raw(field(4)?.parse().ok()?),
+            threads: field(20)?.parse().ok()?,
+            start: field(22)?.parse().ok()?,
         })
     }
 
+    /// A process whose first thread has ended looks like a zombie while its others live on.
     fn is_dead(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
     }
 
     fn is_stopped(&self) -> bool {
@@ -162,8 +166,13 @@ mod tests {
         let rest = "S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8899 1 2 3";
         for name in ["sh", "a b", ") R 9 (", "(((", "a) Z 1 2"] {
             let stat = Stat::parse(&format!("42 ({name}) {rest}")).unwrap();
-            let expected =
-                Stat { pid: Pid::from_raw(42), parent: Pid::from_raw(1), state: b'S', start: 8899 };
+            let expected = Stat {
+                pid: Pid::from_raw(42),
+                parent: Pid::from_raw(1),
+                state: b'S',
+                threads: 1,
+                start: 8899,
+            };
             assert_eq!(stat, expected, "{name}");
         }
         for strange in ["", "42", "42 (sh", "42 (sh) S", "x (sh) S 1", "42 (sh) S 1 2 3"] {
