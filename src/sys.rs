@@ -149,7 +149,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
         libc::CMSG_FIRSTHDR(&message)
             .as_ref()
             .filter(|head| (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS))
-            .filter(|head| head.cmsg_len as usize >= libc::CMSG_LEN(CREDENTIALS as u32) as usize)
+            .filter(|head| head.cmsg_len >= libc::CMSG_LEN(CREDENTIALS as u32) as _)
             .map(|head| libc::CMSG_DATA(head).cast::<libc::ucred>().read_unaligned().uid)
     };
     // One that bound nothing has an empty address, or a family without a name behind it.

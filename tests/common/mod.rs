@@ -59,6 +59,12 @@ pub fn state_of(pid: i32) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
+/// Who started it, or who has adopted it since.
+pub fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+}
+
 /// All processes whose environment holds `NAME=value`, zombies excluded.
 pub fn processes_with(name: &str, value: &str) -> Vec<i32> {
     let entry = format!("{name}={value}");
@@ -69,6 +75,45 @@ pub fn processes_with(name: &str, value: &str) -> Vec<i32> {
         environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())
     };
     pids.filter(marked).collect()
+}
+
+/// Asserts that `condition` holds now and for a while.
+#[track_caller]
+pub fn stays_true(what: &str, time: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + time;
+    loop {
+        assert!(condition(), "no longer true: {what}");
+        if Instant::now() >= end {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The one line on stderr of a program that printed nothing else.
+#[track_caller]
+pub fn complaint(output: &Output) -> String {
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(stdout, "", "stderr: {stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert!(lines.len() == 1 && stderr.ends_with('\n'), "not one line: {stderr:?}");
+    assert!(lines[0].starts_with("container-run: "), "{stderr:?}");
+    lines[0].to_owned()
+}
+
+/// Whether we may do what these words do; if not, the test that asks says that it is skipped.
+pub fn is_permitted(words: &[&str]) -> bool {
+    let tried = Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let permitted = tried.is_ok_and(|status| status.success());
+    if !permitted {
+        skip(&format!("not permitted here: {}", words.join(" ")));
+    }
+    permitted
+}
+
+/// The same for what only root may do.
+pub fn is_root() -> bool {
+    is_permitted(&["sh", "-c", "test $(id -u) = 0"])
 }
 
 /// A BOSH root for one test. When it goes, all supervisors must end on TERM and leave neither
@@ -170,6 +215,27 @@ impl Sandbox {
         }
     }
 
+    /// A command line that runs `prelude` in a shell, which then becomes `container-run` with
+    /// `arguments`.
+    pub fn command_after(&self, prelude: &str, arguments: &[&str]) -> Command {
+        let mut shell = self.program("sh");
+        shell.args(["-c", &format!("{prelude}\nexec \"$@\""), "sh", BINARY]).args(arguments);
+        shell
+    }
+
+    /// A supervisor of job `j`, process `p`, that becomes one after `prelude` in a shell.
+    pub fn supervise_after(&self, prelude: &str, options: &[&str], command: &[&str]) -> Supervisor {
+        let own = ["--job-name", "j", "--process-name", "p"];
+        let arguments = [&own, options, &["--"], command].concat();
+        self.start(self.command_after(prelude, &arguments), "j", "p")
+    }
+
+    /// A process that is none of ours and must be left alone.
+    pub fn stranger(&self) -> Child {
+        let silent = || Stdio::null();
+        Command::new("sleep").arg("600").stdin(silent()).stdout(silent()).stderr(silent()).spawn().unwrap()
+    }
+
     /// Our files below the root, but the bpm script.
     pub fn files(&self) -> Vec<PathBuf> {
         fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -194,13 +260,18 @@ impl Drop for Sandbox {
             let title = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             title.starts_with(b"container-run ")
         };
-        let supervisors: Vec<i32> = self.processes().into_iter().filter(is_supervisor).collect();
+        let all = self.processes();
+        let supervisors: Vec<i32> = all.iter().copied().filter(is_supervisor).collect();
+        // What only waits for a supervisor, such as `unshare`, ends a moment after it.
+        let parents = supervisors.iter().filter_map(|pid| parent_of(*pid));
+        let waited_for: Vec<i32> =
+            parents.filter(|parent| all.contains(parent)).chain(supervisors.iter().copied()).collect();
         for pid in &supervisors {
             kill(*pid, libc::SIGTERM);
         }
         let end = Instant::now() + DEADLINE;
         while !self.processes().is_empty() && Instant::now() < end {
-            if supervisors.iter().all(|pid| !is_alive(*pid)) {
+            if waited_for.iter().all(|pid| !is_alive(*pid)) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -396,4 +467,37 @@ pub fn text(bytes: &[u8]) -> String {
 /// Arguments as the operating system has them.
 pub fn os(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
+}
+
+/// The number that follows `name` in /proc/PID/status: `VmRSS` in KiB, `voluntary_ctxt_switches`.
+#[track_caller]
+pub fn status_number(pid: i32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// How many descriptors a process holds.
+#[track_caller]
+pub fn descriptors(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Says, past the harness that hides what passing tests print, that a test could not be done.
+/// Where everything is to be installed, that is a failure.
+#[track_caller]
+pub fn skip(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let line = format!("SKIPPED {name}: {why}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    assert!(std::env::var_os("CI").is_none(), "nothing may be skipped in CI: {why}");
+}
+
+/// How much CPU time a process has used, in clock ticks: hundredths of a second.
+#[track_caller]
+pub fn cpu_ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Fields 14 and 15 of proc_pid_stat(5); the state is number 3.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

@@ -5,6 +5,9 @@
 //! `bye` MS milliseconds later and then ends); `dump` prints how it was started; `lock=FILE` takes
 //! a lock that only one may hold, or ends with 99; `wait` waits for signals for ever;
 //! `wait=MS` so long; `exit=CODE` ends, `die=A` lets the signal end it.
+//! `tally=A,B` counts how often A is queued to it (a real-time signal, which the kernel does not merge),
+//! prints `tally N` when B comes, and ends on TERM.
+//! `headless` ends its first thread, so that it looks like a zombie, while another one lives on.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -40,6 +43,8 @@ fn main() {
             "wait" => wait(&printed, &ends, value.parse().ok().map(Duration::from_millis)),
             "exit" => std::process::exit(value.parse().unwrap()),
             "die" => die(numbers(value).next().unwrap()),
+            "headless" => headless(),
+            "tally" => tally(numbers(value).collect()),
             _ => panic!("unknown word {argument}"),
         }
     }
@@ -71,6 +76,18 @@ fn die(number: i32) -> ! {
         libc::raise(number);
     }
     panic!("signal {number} did not end the process");
+}
+
+fn headless() -> ! {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    });
+    say("headless");
+    // SAFETY: ends this thread and no other; nobody waits for it.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("exit(2) returned")
 }
 
 fn lock(path: &str) -> File {
@@ -141,6 +158,31 @@ fn wait(printed: &[i32], ends: &Ends, time: Option<Duration>) {
                 signals.pending().for_each(&mut handle);
                 std::thread::sleep(Duration::from_millis(5));
             }
+        }
+    }
+}
+
+fn tally(numbers: Vec<i32>) -> ! {
+    let [counted, asked] = numbers[..] else { panic!("tally takes two signals") };
+    // SAFETY: the set is a plain value that lives as long as the calls.
+    let set = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for number in [counted, asked, libc::SIGTERM] {
+            libc::sigaddset(&mut set, number);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    };
+    say("ready");
+    let mut count = 0;
+    loop {
+        // SAFETY: a null siginfo is allowed by sigwaitinfo(2).
+        match unsafe { libc::sigwaitinfo(&set, std::ptr::null_mut()) } {
+            libc::SIGTERM => std::process::exit(0),
+            number if number == counted => count += 1,
+            number if number == asked => say(&format!("tally {count}")),
+            _ => {}
         }
     }
 }
