@@ -4,7 +4,10 @@ HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 BINARY := target/$(HOST)/release/container-run
 PREFIX ?= /usr/local
 
-SCRIPTS := .ci/run bats/run examples/demo.sh
+SCRIPTS := .ci/run bats/run examples/demo.sh examples/kubernetes/validate
+
+# Seconds.
+SOAK ?= 120
 
 .PHONY: build demo test unit bats shellcheck lint install soak clean
 
@@ -18,7 +21,8 @@ demo: build
 
 test: unit bats shellcheck
 
-unit:
+# The tests in containers need the static binary.
+unit: build
 	cargo test --locked
 
 bats: build bats/node_modules
@@ -28,6 +32,10 @@ bats: build bats/node_modules
 bats/node_modules: bats/package-lock.json
 	npm ci --silent --no-audit --no-fund --prefix bats
 	touch $@
+
+# Starts and stops, floods, crashes and orphans, all at once; prints figures.
+soak: build
+	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) cargo run --release --locked --example soak -- $(SOAK)
 
 shellcheck: build
 	shellcheck $(SCRIPTS) bats/helper.bash bats/fixtures/*.sh
