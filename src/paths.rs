@@ -100,6 +100,11 @@ impl BoshRoot {
         self.0.join("sys/log").join(job.as_str())
     }
 
+    /// Locked by the hook that drains a job, for as long as it does.
+    pub fn drain_lock(&self, job: &Name) -> PathBuf {
+        self.data().join(job.as_str()).join(".drain.lock")
+    }
+
     /// The control socket of a process.
     pub fn socket(&self, job: &Name, process: &Name) -> PathBuf {
         self.data().join(job.as_str()).join(format!("{process}{SOCKET_SUFFIX}"))

@@ -224,7 +224,9 @@ fn given_a_job_of_two_processes_then_one_hook_drains_and_the_other_waits_for_it(
     let commands = ["p", "q"].map(|name| main_process(&sandbox, name));
     let supervisors = ["p", "q"]
         .map(|name| sandbox.supervise_as("j", name, &[], &words(&commands[usize::from(name == "q")])));
-    supervisors.iter().for_each(|supervisor| drop(supervisor.main_pid()));
+    for supervisor in &supervisors {
+        supervisor.main_pid();
+    }
     script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
     let waiting = start_drain(&sandbox, &["j", "-p", "q", "--wait-only"]);
     wait_until("the other is unmonitored", || mode(&supervisors[1]) == "unmonitored");
@@ -235,6 +237,27 @@ fn given_a_job_of_two_processes_then_one_hook_drains_and_the_other_waits_for_it(
     let mut journal = journal(&sandbox);
     journal[1..].sort();
     assert_eq!(journal, ["drain", "TERM p", "TERM q"]);
+}
+
+#[test]
+fn given_the_hook_that_drains_its_job_dies_then_the_others_do_not_wait_for_ever() {
+    let mut sandbox = Sandbox::new();
+    sandbox.may_leave_files();
+    let [p, q] = ["p", "q"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
+    p.main_pid();
+    q.main_pid();
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; exec sleep 1000");
+    let waiting = start_drain(&sandbox, &["j", "-p", "q", "--wait-only", "--settle", "1"]);
+    let mut first = start_drain(&sandbox, &["j", "-p", "p"]);
+    wait_until("the drain runs", || !journal(&sandbox).is_empty());
+    assert!(kill(first.id() as i32, Signal::KILL.number()));
+    first.wait().unwrap();
+    // The other container of the job is gone with its hook, as when the kernel ran out of memory.
+    p.ask("DRAINED");
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no hook drains j any more"));
+    assert_eq!(q.ask("STATUS").rsplit(' ').next(), Some("drained"));
 }
 
 #[test]
@@ -267,7 +290,8 @@ fn given_one_container_that_restarts_in_a_living_pod_then_the_jobs_others_run_on
 fn given_the_option_pod_then_the_other_containers_hooks_are_not_waited_for() {
     let sandbox = Sandbox::new();
     let [p, q] = ["p", "q"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
-    (p.main_pid(), q.main_pid());
+    p.main_pid();
+    q.main_pid();
     script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
     assert!(drain(&sandbox, &["j", "-p", "p", "--pod"]).status.success());
     assert_eq!(journal(&sandbox), ["drain"]);
@@ -280,7 +304,8 @@ fn given_a_container_that_dies_or_restarts_during_the_barrier_then_it_is_not_wai
     sandbox.may_leave_files();
     let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
     let mut other = sandbox.supervise_as("other", "other", &[], &["sleep", "1000"]);
-    (j.main_pid(), other.main_pid());
+    j.main_pid();
+    other.main_pid();
     assert_eq!(other.ask("UNMONITOR").rsplit(' ').next(), Some("unmonitored"));
     let hook = start_drain(&sandbox, &["j", "--settle", "0.3"]);
     let log = sandbox.path("sys/log/j/container-run-drain.log");
@@ -302,7 +327,8 @@ fn given_no_barrier_then_another_jobs_drain_is_not_waited_for() {
     let sandbox = Sandbox::new();
     let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
     let other = sandbox.supervise_as("other", "other", &[], &["sleep", "1000"]);
-    (j.main_pid(), other.main_pid());
+    j.main_pid();
+    other.main_pid();
     other.ask("UNMONITOR");
     assert!(drain(&sandbox, &["j", "--no-barrier"]).status.success());
     assert_eq!((j.state(), other.state()), ("stopped".into(), "running".into()));

@@ -1,15 +1,14 @@
 //! The supervisor's side of the control socket: claim it, receive, answer.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nix::libc;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, sendto, setsockopt, socket, sockopt,
 };
@@ -18,6 +17,7 @@ use nix::unistd::geteuid;
 
 use super::protocol::LONGEST_COMMAND;
 use super::reach::{self, LONGEST_ADDRESS};
+use crate::lock::{Lock, inode, remove_if_still};
 use crate::paths::ProcessPaths;
 use crate::sys;
 use crate::whole_file;
@@ -68,7 +68,9 @@ impl ControlSocket {
         let path = paths.socket.as_path();
         let folder = path.parent().unwrap_or(Path::new("/"));
         whole_file::make_folder(folder)?;
-        let lock = Lock::take(&paths.lock, path)?;
+        let Some(lock) = Lock::try_take(&paths.lock)? else {
+            bail!("another supervisor holds {}", path.display());
+        };
         refuse_what_is_not_ours_to_replace(path)?;
         let socket = bind_at(path, folder).with_context(|| format!("cannot bind {}", path.display()))?;
         let inode = inode(path).with_context(|| format!("cannot look at {}", path.display()))?;
@@ -107,63 +109,6 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         // The lock goes after this, with the field: who holds it next finds no socket.
         remove_if_still(&self.path, self.inode);
-    }
-}
-
-/// A locked file, removed when it is let go. The kernel lets go of it when we end, however we end.
-struct Lock {
-    _file: File,
-    path: PathBuf,
-    inode: (u64, u64),
-}
-
-impl Lock {
-    fn take(path: &Path, socket: &Path) -> Result<Self> {
-        let cannot = || format!("cannot lock {}", path.display());
-        loop {
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(path)
-                .with_context(cannot)?;
-            let metadata = file.metadata().with_context(cannot)?;
-            if !metadata.is_file() {
-                bail!("{}: it is not a regular file", cannot());
-            }
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(fs::TryLockError::WouldBlock) => {
-                    bail!("another supervisor holds {}", socket.display())
-                }
-                Err(fs::TryLockError::Error(error)) => return Err(error).with_context(cannot),
-            }
-            // The holder before us may have removed the file between our open and our lock; then
-            // somebody else can lock another file of that name.
-            let locked = (metadata.dev(), metadata.ino());
-            if inode(path).is_ok_and(|now| now == locked) {
-                return Ok(Self { _file: file, path: path.to_owned(), inode: locked });
-            }
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        remove_if_still(&self.path, self.inode);
-    }
-}
-
-fn inode(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-fn remove_if_still(path: &Path, ours: (u64, u64)) {
-    if inode(path).is_ok_and(|now| now == ours) {
-        let _ = fs::remove_file(path);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::cli::Drain;
 use crate::control::client::{SendError, Sent};
 use crate::control::peers::{self, Answer};
 use crate::control::protocol::{Mode, Status};
+use crate::lock::Lock;
 use crate::nearest;
 use crate::paths::{BoshRoot, Name};
 
@@ -102,6 +103,7 @@ impl Hook {
             self.wait_for_drained()?;
             return if options.no_barrier { Ok(()) } else { self.barrier() };
         }
+        let _lock = self.lock()?;
         self.run_script("pre-stop", &next_states())?;
         self.run_drain_script()?;
         self.ask(self.of_job(), "DRAINED");
@@ -142,7 +144,26 @@ impl Hook {
         }
     }
 
-    /// For a container whose job is drained by another one's hook.
+    /// Says that this hook drains the job, to those who wait for that, and for as long as it
+    /// lives. While another one does, which is a hook called twice, this one waits.
+    fn lock(&mut self) -> Result<Option<Lock>, Cancelled> {
+        let path = self.root.drain_lock(&self.job);
+        // Without the folder there is no supervisor either, and nobody who would wait.
+        while path.parent().is_some_and(Path::is_dir) {
+            match Lock::try_take(&path) {
+                Ok(Some(lock)) => return Ok(Some(lock)),
+                Ok(None) => self.waiter.sleep_until(Instant::now() + TICK)?,
+                Err(error) => {
+                    self.journal.say(format_args!("draining without a lock: {error:#}"));
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// For a container whose job is drained by another one's hook. If that has died, or was never
+    /// there, this container does not wait for the end of the pod's patience.
     fn wait_for_drained(&mut self) -> Result<(), Cancelled> {
         self.journal.say("waiting for the job's drain");
         let own = vec![(self.job.clone(), self.process.clone())];
@@ -151,7 +172,14 @@ impl Hook {
                 Ok(status) => status.mode != Mode::Drained,
                 Err(error) => !matches!(error, SendError::NoSupervisor(_)),
             };
+            // Looked at first: a hook that has just ended has said DRAINED before.
+            let is_draining = Lock::is_held(&self.root.drain_lock(&self.job));
             if !self.ask(own.clone(), "STATUS").iter().any(is_waited_for) {
+                return Ok(());
+            }
+            if !is_draining && Instant::now() >= self.settled {
+                self.fail(format!("no hook drains {} any more; going on without", self.job));
+                self.ask(own, "DRAINED");
                 return Ok(());
             }
             self.waiter.sleep_until(Instant::now() + TICK)?;

@@ -1,0 +1,114 @@
+//! Locks that end with the process that holds them, however it ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::libc;
+
+/// Tells a file from a later one of its name.
+pub type Inode = (u64, u64);
+
+/// A locked file (flock(2)), which also processes of other containers of the node respect. It is
+/// removed when it is let go.
+pub struct Lock {
+    _file: File,
+    path: PathBuf,
+    inode: Inode,
+}
+
+impl Lock {
+    /// Takes the lock, without waiting; `None` if somebody else holds it.
+    ///
+    /// # Errors
+    ///
+    /// Something that is no regular file lies there, or the file cannot be made.
+    pub fn try_take(path: &Path) -> Result<Option<Self>> {
+        let cannot = || format!("cannot lock {}", path.display());
+        loop {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                .open(path)
+                .with_context(cannot)?;
+            let metadata = file.metadata().with_context(cannot)?;
+            if !metadata.is_file() {
+                bail!("{}: it is not a regular file", cannot());
+            }
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(fs::TryLockError::WouldBlock) => return Ok(None),
+                Err(fs::TryLockError::Error(error)) => return Err(error).with_context(cannot),
+            }
+            // The holder before us may have removed the file between our open and our lock; then
+            // somebody else can lock another file of that name.
+            let locked = (metadata.dev(), metadata.ino());
+            if inode(path).is_ok_and(|now| now == locked) {
+                return Ok(Some(Self { _file: file, path: path.to_owned(), inode: locked }));
+            }
+        }
+    }
+
+    /// Whether somebody holds the lock now.
+    pub fn is_held(path: &Path) -> bool {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(flags).open(path);
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        remove_if_still(&self.path, self.inode);
+    }
+}
+
+/// Which file lies at a path; a link counts as itself.
+pub fn inode(path: &Path) -> io::Result<Inode> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Removes a file, unless another one has taken its name.
+pub fn remove_if_still(path: &Path, ours: Inode) {
+    if inode(path).is_ok_and(|now| now == ours) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holds_a_lock_and_its_file_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert!(!Lock::is_held(&path));
+        let lock = Lock::try_take(&path).unwrap().unwrap();
+        assert!(Lock::is_held(&path));
+        assert!(Lock::try_take(&path).unwrap().is_none());
+        drop(lock);
+        assert!(!path.exists() && !Lock::is_held(&path));
+        assert!(Lock::try_take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_left_over_file_is_no_lock_and_a_folder_or_a_link_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        fs::write(&path, "").unwrap();
+        assert!(Lock::try_take(&path).unwrap().is_some());
+        fs::create_dir(&path).unwrap();
+        assert!(Lock::try_take(&path).is_err());
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("victim"), &path).unwrap();
+        assert!(Lock::try_take(&path).is_err());
+        assert!(!folder.path().join("victim").exists());
+    }
+}
