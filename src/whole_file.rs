@@ -27,7 +27,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As for [`write`].
+/// As for [`write()`].
 pub fn write_shared(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     // A PID is not enough: containers that share the folder have PIDs of their own.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();

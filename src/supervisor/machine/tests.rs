@@ -164,7 +164,7 @@ fn row(state: State, mode: Mode, event: Event, now: Instant) -> Option<String> {
     (effect != "=").then(|| format!("{} -> {effect}", show_event(event)))
 }
 
-/// The table as text. `machine_table.txt` is the reviewed truth: each line of it was read against
+/// The table as text. `table.txt` is the reviewed truth: each line of it was read against
 /// the contract, and a change of behaviour shows as a change of lines. Of a mode that is not
 /// `monitored` only the differences are told.
 fn table() -> String {
@@ -193,15 +193,15 @@ fn table() -> String {
 
 #[test]
 fn the_whole_table_is_as_reviewed() {
-    let reviewed = include_str!("machine_table.txt");
+    let reviewed = include_str!("table.txt");
     let table = table();
     if std::env::var_os("UPDATE_MACHINE_TABLE").is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/supervisor/machine_table.txt"), &table)
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/supervisor/machine/table.txt"), &table)
             .unwrap();
         return;
     }
     for (number, (is, should)) in table.lines().zip(reviewed.lines()).enumerate() {
-        assert_eq!(is, should, "line {} of machine_table.txt", number + 1);
+        assert_eq!(is, should, "line {} of table.txt", number + 1);
     }
     assert_eq!(table.lines().count(), reviewed.lines().count());
 }
