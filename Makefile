@@ -38,7 +38,7 @@ soak: build
 	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) cargo run --release --locked --example soak -- $(SOAK)
 
 shellcheck: build
-	shellcheck $(SCRIPTS) bats/helper.bash bats/fixtures/*.sh
+	shellcheck $(SCRIPTS) bats/helper.bash bats/fixtures/*.sh bats/fixtures/drain/*.sh bats/fixtures/drain/*.bash
 	$(BINARY) install-bpm --print | shellcheck -
 
 lint:

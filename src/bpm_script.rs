@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use askama::Template;
 
+use crate::shell;
 use crate::whole_file;
 
 /// The line by which we know a script of ours again, whatever its version.
@@ -38,8 +39,8 @@ pub fn render(target_root: &Path, container_run: &Path) -> Result<String> {
     let script = BpmScript {
         mark: MARK,
         version: env!("CARGO_PKG_VERSION"),
-        root: shell_word(target_root)?,
-        container_run: shell_word(container_run)?,
+        root: path_word(target_root)?,
+        container_run: path_word(container_run)?,
     };
     // The template engine takes the last newline for the editor's, not the script's.
     script.render().map(|text| text + "\n").context("cannot render the bpm script")
@@ -86,12 +87,11 @@ fn is_ours(script: &[u8]) -> bool {
     script.split(|&byte| byte == b'\n').take(5).any(|line| line == MARK.as_bytes())
 }
 
-/// A path as one word of shell, whatever is in it.
-fn shell_word(path: &Path) -> Result<String> {
-    let Some(text) = path.to_str() else {
-        bail!("cannot write {} into a script: it is not UTF-8", path.display());
-    };
-    Ok(format!("'{}'", text.replace('\'', r"'\''")))
+fn path_word(path: &Path) -> Result<String> {
+    match path.to_str() {
+        Some(text) => Ok(shell::word(text)),
+        None => bail!("cannot write {} into a script: it is not UTF-8", path.display()),
+    }
 }
 
 #[cfg(test)]
@@ -100,10 +100,10 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_path_becomes_one_word_of_shell() {
-        let word = |text: &str| shell_word(Path::new(text)).unwrap();
-        assert_eq!(word("/var/vcap"), "'/var/vcap'");
-        assert_eq!(word("/it's $(here)"), r"'/it'\''s $(here)'");
+    fn a_path_that_is_no_text_is_refused() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"/a\xff"));
+        assert!(path_word(path).unwrap_err().to_string().contains("is not UTF-8"));
     }
 
     #[test]

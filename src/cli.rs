@@ -33,7 +33,8 @@ pub enum Request {
                   send         Send a command to a supervisor and wait for its answer\n  \
                   probe        Tell a liveness probe whether the process is well\n  \
                   list         List the processes of all jobs, as `bpm list`\n  \
-                  drain        A container's pre-stop hook: drain one job"
+                  drain        A container's pre-stop hook: drain one job\n  \
+                  drain-patch  Replace drain scripts that cannot work across containers"
 )]
 pub struct Supervise {
     /// BOSH's name of the job
@@ -173,6 +174,12 @@ pub enum Command {
     ///
     /// Exit codes: 0 drained; 1 a script failed or the drain was cancelled.
     Drain(Drain),
+    /// Replace drain scripts that cannot work across containers
+    DrainPatch {
+        /// What to do
+        #[command(subcommand)]
+        command: PatchCommand,
+    },
     /// List the processes of all jobs, as `bpm list`
     List {
         /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
@@ -207,6 +214,67 @@ pub struct Drain {
     /// Seconds after which the drain is cancelled [default: none]
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub timeout: Option<Duration>,
+}
+
+/// What to do with the replacements of drain scripts.
+#[derive(Debug, Subcommand)]
+pub enum PatchCommand {
+    /// List the replacements: RELEASE/JOB, the file, what it replaces and why
+    List,
+    /// Print a replacement
+    Render {
+        /// RELEASE/JOB
+        #[arg(value_name = "RELEASE/JOB")]
+        patch: String,
+
+        /// Set a property; repeatable
+        #[arg(long, value_name = "NAME=VALUE")]
+        set: Vec<String>,
+
+        /// Print an ERB template, in which properties stay properties
+        #[arg(long, conflicts_with = "set")]
+        erb: bool,
+
+        /// The BOSH root when the replacement runs [default: /var/vcap]
+        #[arg(long, value_name = "DIR")]
+        target_root: Option<PathBuf>,
+    },
+    /// Replace drain scripts below a root, and keep the originals as FILE.orig
+    Apply {
+        /// RELEASE/JOB
+        #[arg(value_name = "RELEASE/JOB", required_unless_present = "all", conflicts_with = "all")]
+        patches: Vec<String>,
+
+        /// Every job of the catalogue that is there
+        #[arg(long)]
+        all: bool,
+
+        /// Where to write [default: $BPM_BOSH_ROOT, else /var/vcap]
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
+
+        /// The BOSH root when the replacement runs [default: /var/vcap]
+        #[arg(long, value_name = "DIR")]
+        target_root: Option<PathBuf>,
+
+        /// Set a property; repeatable
+        #[arg(long, value_name = "NAME=VALUE")]
+        set: Vec<String>,
+
+        /// Say what would be done, and do nothing
+        #[arg(long)]
+        dry_run: bool,
+
+        /// Replace a script that is not known to need it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print a script in kubecf's pre_render_scripts form that replaces the job's template
+    PreRender {
+        /// RELEASE/JOB
+        #[arg(value_name = "RELEASE/JOB")]
+        patch: String,
+    },
 }
 
 /// Which supervisor is meant.
@@ -281,121 +349,5 @@ fn one_line(message: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse_words(words: &[&str]) -> Result<Request, u8> {
-        parse(std::iter::once("container-run").chain(words.iter().copied()).map(OsString::from).collect())
-    }
-
-    fn supervise(words: &[&str]) -> Supervise {
-        let words: Vec<&str> =
-            ["--job-name", "j", "--process-name", "p"].iter().chain(words).copied().collect();
-        match parse_words(&words) {
-            Ok(Request::Supervise(options)) => *options,
-            _ => panic!("{words:?}"),
-        }
-    }
-
-    #[test]
-    fn the_definitions_hold_together() {
-        Supervise::command().debug_assert();
-        Commands::command().debug_assert();
-    }
-
-    #[test]
-    fn the_defaults_are_those_of_the_contract() {
-        let options = supervise(&["x"]);
-        assert_eq!(options.post_start_interval, Duration::from_secs(3));
-        assert_eq!(options.post_start_timeout, Duration::from_secs(900));
-        assert_eq!(options.kill_after, Duration::from_secs(20));
-        assert!(matches!(options.stop_signal, StopSignal::Term));
-        assert!(!options.no_install_bpm && !options.debug);
-    }
-
-    #[test]
-    fn all_from_executable_on_belongs_to_it() {
-        for dashes in [&["--"][..], &[]] {
-            let own = ["prog", "-a", "--b=c", "--debug", "--", "--help", "--job-name", "x"];
-            let options = supervise(&[dashes, &own].concat());
-            assert_eq!(options.command, own);
-            assert!(!options.debug);
-        }
-        assert_eq!(supervise(&["--", "-x"]).command, ["-x"]);
-        assert_eq!(supervise(&["--", "install-bpm"]).command, ["install-bpm"]);
-        assert_eq!(supervise(&["install-bpm"]).command, ["install-bpm"]);
-    }
-
-    #[test]
-    fn the_operators_command_line_works_as_it_stands() {
-        let words = [
-            "--post-start-name",
-            "/var/vcap/jobs/j/bin/post-start",
-            "--post-start-condition-name",
-            "sh",
-            "--post-start-condition-arg",
-            "-c",
-            "--post-start-condition-arg",
-            "curl -s localhost",
-            "--job-name",
-            "j",
-            "--process-name",
-            "p",
-            "--",
-            "/x",
-            "-a",
-            "--b=c",
-        ];
-        let Ok(Request::Supervise(options)) = parse_words(&words) else { panic!() };
-        assert_eq!(options.post_start_condition_arg, ["-c", "curl -s localhost"]);
-        assert_eq!(options.command, ["/x", "-a", "--b=c"]);
-    }
-
-    #[test]
-    fn a_value_may_begin_with_a_dash_where_it_must_be_able_to() {
-        let options =
-            supervise(&["--post-start-name", "x", "--post-start-arg", "--debug", "--post-start-arg=-1", "y"]);
-        assert_eq!(options.post_start_arg, ["--debug", "-1"]);
-        assert!(!options.debug);
-        let words = ["send", "STATUS", "-p", "-x", "--", "-j"];
-        let Ok(Request::Command(Command::Send { target, .. })) = parse_words(&words) else { panic!() };
-        assert_eq!((target.job.as_str(), target.process.as_ref().map(Name::as_str)), ("-j", Some("-x")));
-    }
-
-    #[test]
-    fn seconds_take_decimals_and_nothing_strange() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        for text in ["", "-1", "x", "5s", "NaN", "inf", "1e10", "-0.1"] {
-            assert!(seconds(text).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_wrong_command_line_is_usage() {
-        let wrong: [&[&str]; 14] = [
-            &[],
-            &["x"],
-            &["--job-name", "j", "x"],
-            &["--process-name", "p", "x"],
-            &["--job-name", "j", "--process-name", "p"],
-            &["--job-name", "a/b", "--process-name", "p", "x"],
-            &["--job-name", "", "--process-name", "p", "x"],
-            &["--job-name", "j", "--job-name", "j", "--process-name", "p", "x"],
-            &["--job-name", "j", "--process-name", "p", "--bogus", "x"],
-            &["--job-name", "j", "--process-name", "p", "--kill-after", "soon", "x"],
-            &["--job-name", "j", "--process-name", "p", "--stop-signal", "HUP", "x"],
-            &["--job-name", "j", "--process-name", "p", "--post-start-arg", "a", "x"],
-            &["--job-name", "j", "--process-name", "p", "--post-start-condition-name", "a", "x"],
-            &["send", "STOP"],
-        ];
-        for words in wrong {
-            assert!(matches!(parse_words(words), Err(2)), "{words:?}");
-        }
-        for words in
-            [&["--help"][..], &["-h"], &["--version"], &["help"], &["send", "--help"], &["probe", "-h"]]
-        {
-            assert!(matches!(parse_words(words), Err(0)), "{words:?}");
-        }
-    }
-}
+#[path = "cli_tests.rs"]
+mod tests;

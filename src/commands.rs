@@ -58,6 +58,7 @@ pub fn run(command: Command) -> Result<u8> {
         Command::Probe { target } => probe(target),
         Command::List { root } => list(root),
         Command::Drain(options) => drain::hook::run(options),
+        Command::DrainPatch { command } => drain::patch::run(command),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod lock;
 pub mod log;
 pub mod nearest;
 pub mod paths;
+pub mod shell;
 pub mod signal;
 mod signals;
 pub mod supervisor;

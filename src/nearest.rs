@@ -1,21 +1,20 @@
-//! "Did you mean": the names that are nearest to a mistyped one.
+//! Which names somebody may have meant.
 
-/// How alike two names must be, from 0 to 1, to be worth a mention.
-const ALIKE: f64 = 0.8;
+/// How many are shown.
+const SHOWN: usize = 3;
 
-/// At most so many are named.
-const MOST: usize = 3;
-
-/// ` (did you mean A or B?)`, or nothing if no name is near.
-pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let mut near: Vec<(f64, &str)> = known
-        .into_iter()
-        .map(|other| (strsim::jaro_winkler(name, other), other))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .collect();
-    near.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let names: Vec<&str> = near.into_iter().take(MOST).map(|(_, name)| name).collect();
-    if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
+/// The few of `known` that are most like `name`, the nearest first.
+///
+/// Of a RELEASE/JOB somebody may have left out the release: then the job alone is compared.
+pub fn names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let distance = |known: &&str| {
+        let last = known.rsplit('/').next().unwrap_or(known);
+        strsim::levenshtein(name, if name.contains('/') { known } else { last })
+    };
+    let mut names: Vec<&str> = known.into_iter().collect();
+    names.sort_by_key(distance);
+    names.truncate(SHOWN);
+    names
 }
 
 #[cfg(test)]
@@ -23,10 +22,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_come_first_and_strangers_not_at_all() {
-        let known = ["gorouter", "tcp_router", "cloud_controller_ng"];
-        assert_eq!(hint("goruter", known), " (did you mean gorouter?)");
-        assert_eq!(hint("xyz", known), "");
-        assert_eq!(hint("x", []), "");
+    fn the_nearest_come_first_and_only_a_few() {
+        let known = ["silk/silk-daemon", "routing/gorouter", "routing/tcp_router", "pxc/pxc-mysql"];
+        assert_eq!(names("goruter", known)[0], "routing/gorouter");
+        assert_eq!(names("routing/tcprouter", known)[0], "routing/tcp_router");
+        assert_eq!(names("x", known).len(), SHOWN);
+        assert_eq!(names("x", []), Vec::<&str>::new());
     }
 }

@@ -85,3 +85,18 @@ fn every_option_of_the_command_line_is_in_the_readme() {
         }
     }
 }
+
+#[test]
+fn each_guarantee_names_a_test_that_exists() {
+    let rows = README.lines().filter_map(|line| line.split("| `tests/").nth(1));
+    let mut count = 0;
+    for row in rows {
+        let (file, rest) = row.split_once("`: `").unwrap();
+        let test = rest.split('`').next().unwrap();
+        let path = format!("{}/tests/{file}", env!("CARGO_MANIFEST_DIR"));
+        let code = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(code.contains(&format!("#[test]\nfn {test}(")), "{file} has no test {test}");
+        count += 1;
+    }
+    assert!(count >= 15, "{count}");
+}

@@ -69,10 +69,13 @@ fn refuse_unknown_job(root: &BoshRoot, job: &Name) -> Result<()> {
     known.extend(peers::names_in(&root.data())?);
     known.sort();
     known.dedup();
+    let nearest = match nearest::names(job.as_str(), known.iter().map(Name::as_str)).join(", ") {
+        names if names.is_empty() => names,
+        names => format!("; the nearest are {names}"),
+    };
     bail!(
-        "unknown job '{job}': neither its scripts nor a supervisor of it are below {}{}",
-        root.path().display(),
-        nearest::hint(job.as_str(), known.iter().map(Name::as_str))
+        "unknown job '{job}': neither its scripts nor a supervisor of it are below {}{nearest}",
+        root.path().display()
     );
 }
 

@@ -2,6 +2,7 @@
 //! that cannot work across containers.
 
 pub mod hook;
+pub mod patch;
 
 mod journal;
 mod script;
