@@ -370,6 +370,22 @@ fn given_a_term_then_the_scripts_group_gets_it_and_the_hook_fails_at_once() {
 }
 
 #[test]
+fn given_a_script_that_ends_while_the_hook_looks_then_its_end_is_noticed() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "pre-stop", "exec sleep 0.02");
+    // Each look at the child takes longer than the child lives.
+    let output = sandbox
+        .program("strace")
+        .args(["-qq", "-e", "trace=waitid", "-e", "inject=waitid:delay_exit=100000", "-o", "/dev/null"])
+        .args([BINARY, "drain", "j", "--timeout", "10"])
+        .output();
+    match output {
+        Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
+        Err(error) => skip(&format!("strace: {error}")),
+    }
+}
+
+#[test]
 fn given_a_timeout_then_a_drain_is_cancelled_wherever_it_is() {
     for text in ["echo -1", "echo 1000", "sleep 1000", "sleep 1000 & exit 0"] {
         let sandbox = Sandbox::new();

@@ -25,6 +25,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// A supervisor that does not answer in this time is in trouble, and not drained.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
+/// How often a command that must not be lost is sent to a supervisor that does not answer.
+const TRIES: usize = 10;
+
 /// How long the agent waits for a job to stop.
 const STOP_WAIT: Duration = Duration::from_secs(300);
 
@@ -92,7 +95,7 @@ struct Hook {
 
 impl Hook {
     fn drain(&mut self, options: &Drain) -> Result<(), Cancelled> {
-        self.unmonitor();
+        self.unmonitor()?;
         let restarting = if options.pod { vec![] } else { self.wait_for_the_others()? };
         if !restarting.is_empty() {
             self.journal.say(format_args!(
@@ -100,7 +103,7 @@ impl Hook {
                 list(&restarting),
                 if restarting.len() == 1 { "it is" } else { "they are" },
             ));
-            return self.stop(vec![(self.job.clone(), self.process.clone())]);
+            return self.stop(self.own());
         }
         if options.wait_only {
             self.wait_for_drained()?;
@@ -109,7 +112,7 @@ impl Hook {
         let _lock = self.lock()?;
         self.run_script("pre-stop", &next_states())?;
         self.run_drain_script()?;
-        self.ask(self.of_job(), "DRAINED");
+        self.tell(self.of_job(), "DRAINED")?;
         if !options.no_barrier {
             self.barrier()?;
         }
@@ -120,15 +123,39 @@ impl Hook {
     }
 
     /// Step 0. A hook that is called again leaves `drained` as it is.
-    fn unmonitor(&mut self) {
-        let own = vec![(self.job.clone(), self.process.clone())];
-        for (_, _, answer) in self.ask(own.clone(), "STATUS") {
+    fn unmonitor(&mut self) -> Result<(), Cancelled> {
+        for (_, _, answer) in self.tell(self.own(), "STATUS")? {
             match answer {
-                Ok(Status { mode: Mode::Monitored, .. }) => drop(self.ask(own.clone(), "UNMONITOR")),
+                Ok(Status { mode: Mode::Monitored, .. }) => drop(self.tell(self.own(), "UNMONITOR")?),
                 Ok(_) => {}
                 Err(error) => self.journal.say(format_args!("no supervisor of its own: {error}")),
             }
         }
+        Ok(())
+    }
+
+    /// Sends a command that must not be lost: to who does not answer again and again, for a while.
+    fn tell(&mut self, processes: Vec<(Name, Name)>, command: &str) -> Result<Vec<Answer>, Cancelled> {
+        let mut answers = self.ask(processes, command);
+        for _ in 1..TRIES {
+            let is_silent = |(_, _, answer): &Answer| {
+                matches!(answer, Err(SendError::TimedOut(..) | SendError::Failed(..)))
+            };
+            let (silent, mut done): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(is_silent);
+            if silent.is_empty() {
+                return Ok(done);
+            }
+            let silent = silent.into_iter().map(|(job, process, _)| (job, process)).collect();
+            self.waiter.sleep_until(Instant::now() + TICK)?;
+            done.extend(self.ask(silent, command));
+            answers = done;
+        }
+        for (job, process, answer) in &answers {
+            if let Err(error) = answer {
+                self.journal.say(format_args!("{command} to {job}/{process} failed: {error}"));
+            }
+        }
+        Ok(answers)
     }
 
     /// Step 1: the processes of the job whose containers are not going down.
@@ -169,7 +196,7 @@ impl Hook {
     /// there, this container does not wait for the end of the pod's patience.
     fn wait_for_drained(&mut self) -> Result<(), Cancelled> {
         self.journal.say("waiting for the job's drain");
-        let own = vec![(self.job.clone(), self.process.clone())];
+        let own = self.own();
         loop {
             let is_waited_for = |(_, _, answer): &Answer| match answer {
                 Ok(status) => status.mode != Mode::Drained,
@@ -182,7 +209,7 @@ impl Hook {
             }
             if !is_draining && Instant::now() >= self.settled {
                 self.fail(format!("no hook drains {} any more; going on without", self.job));
-                self.ask(own, "DRAINED");
+                self.tell(own, "DRAINED")?;
                 return Ok(());
             }
             self.waiter.sleep_until(Instant::now() + TICK)?;
@@ -219,6 +246,9 @@ impl Hook {
 
     /// Stops processes, all at once, and waits until they have stopped.
     fn stop(&mut self, processes: Vec<(Name, Name)>) -> Result<(), Cancelled> {
+        if processes.is_empty() {
+            return Ok(());
+        }
         self.journal.say(format_args!("stopping {}", list(&processes)));
         let send = |who: &(Name, Name)| peers::send(&self.root, who, "STOP WAIT", STOP_WAIT);
         let mut sent: Vec<((Name, Name), Result<Sent, SendError>)> =
@@ -328,6 +358,10 @@ impl Hook {
 
     fn ask(&self, processes: Vec<(Name, Name)>, command: &str) -> Vec<Answer> {
         peers::ask(&self.root, processes, command, ANSWER_WAIT)
+    }
+
+    fn own(&self) -> Vec<(Name, Name)> {
+        vec![(self.job.clone(), self.process.clone())]
     }
 
     fn of_job(&self) -> Vec<(Name, Name)> {

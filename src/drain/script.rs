@@ -41,8 +41,10 @@ impl Waiter {
 
     /// Sleeps until `end`.
     pub fn sleep_until(&mut self, end: Instant) -> Result<(), Cancelled> {
+        self.check()?;
         while Instant::now() < end {
-            self.wait(Some(end), None)?;
+            self.pause(Some(end), None);
+            self.check()?;
         }
         Ok(())
     }
@@ -53,22 +55,34 @@ impl Waiter {
         if told || self.limit.is_some_and(|limit| limit <= Instant::now()) { Err(Cancelled) } else { Ok(()) }
     }
 
-    /// One sleep: ends by a signal, at `end`, or when `readable` is.
-    fn wait(&mut self, end: Option<Instant>, readable: Option<&ChildStdout>) -> Result<(), Cancelled> {
-        self.check()?;
-        pause(&self.signals, end.into_iter().chain(self.limit).min(), readable);
-        self.check()
+    /// One sleep: ends by a signal that [`Waiter::check`] has not taken yet, at `end`, at the limit,
+    /// or when `readable` is.
+    fn pause(&self, end: Option<Instant>, readable: Option<&ChildStdout>) {
+        let timeout = end.into_iter().chain(self.limit).min().map_or(PollTimeout::NONE, |end| {
+            let left = end.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+            PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
+        });
+        let mut ready = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        ready.extend(readable.map(|output| PollFd::new(output.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut ready, timeout);
     }
-}
 
-fn pause(signals: &Signals, end: Option<Instant>, readable: Option<&ChildStdout>) {
-    let timeout = end.map_or(PollTimeout::NONE, |end| {
-        let left = end.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-        PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
-    });
-    let mut ready = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    ready.extend(readable.map(|output| PollFd::new(output.as_fd(), PollFlags::POLLIN)));
-    let _ = poll(&mut ready, timeout);
+    /// TERM to a script's process group, KILL after a while, as when the agent cancels.
+    fn end(&mut self, group: Pid) {
+        let _ = killpg(group, signal::Signal::SIGTERM);
+        // The limit has passed, perhaps; this one is our own.
+        self.limit = None;
+        let end = Instant::now() + CANCEL_GRACE;
+        loop {
+            // Takes the news first and looks then: what comes between ends the pause.
+            let _ = self.check();
+            if has_ended(group) || Instant::now() >= end {
+                break;
+            }
+            self.pause(Some(end), None);
+        }
+        let _ = killpg(group, signal::Signal::SIGKILL);
+    }
 }
 
 /// One of a job's scripts.
@@ -117,12 +131,17 @@ impl Script<'_> {
         let mut stdout = child.stdout.take();
         let mut output = vec![];
         // Reaped at the very end: until then the group's number is its own.
-        while stdout.is_some() || !has_ended(pid) {
-            if let Err(cancelled) = waiter.wait(None, stdout.as_ref()) {
-                end(pid, &waiter.signals);
+        loop {
+            // Takes the news first and looks then: what comes between ends the pause.
+            if let Err(cancelled) = waiter.check() {
+                waiter.end(pid);
                 let _ = child.wait();
                 return Err(cancelled);
             }
+            if stdout.is_none() && has_ended(pid) {
+                break;
+            }
+            waiter.pause(None, stdout.as_ref());
             if stdout.as_mut().is_some_and(|stdout| !read_some(stdout, &mut output)) {
                 stdout = None;
             }
@@ -152,14 +171,4 @@ fn read_some(stdout: &mut ChildStdout, output: &mut Vec<u8>) -> bool {
             true
         }
     }
-}
-
-/// TERM to the script's process group, KILL after a while, as when the agent cancels.
-fn end(group: Pid, signals: &Signals) {
-    let _ = killpg(group, signal::Signal::SIGTERM);
-    let limit = Instant::now() + CANCEL_GRACE;
-    while !has_ended(group) && Instant::now() < limit {
-        pause(signals, Some(limit), None);
-    }
-    let _ = killpg(group, signal::Signal::SIGKILL);
 }
