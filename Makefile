@@ -3,18 +3,21 @@
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 BINARY := target/$(HOST)/release/container-run
 PREFIX ?= /usr/local
+CARGO_HOME ?= $(HOME)/.cargo
 
-SCRIPTS := .ci/run bats/run examples/demo.sh examples/kubernetes/validate
+SCRIPTS := .ci/run packaging/dist bats/run examples/demo.sh examples/kubernetes/validate
 
 # Seconds.
 SOAK ?= 120
 
-.PHONY: build demo test unit bats shellcheck lint install soak clean
+.PHONY: build demo test unit bats shellcheck lint install dist soak clean
 
 # Static, so that it runs in any image, also in one FROM scratch. The target is named although it
 # is the host's own: only so do the flags leave procedural macros alone, which cannot be static.
+# No folder of this machine is named in it: built elsewhere, it is the same to the byte.
 build:
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(HOST)
+	RUSTFLAGS='-C target-feature=+crt-static --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/container-run' \
+	  cargo build --release --locked --target $(HOST)
 
 demo: build
 	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) examples/demo.sh
@@ -45,9 +48,14 @@ lint:
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
 
+# What a release consists of: tarball, Debian package, checksums.
+dist: build
+	cargo run --quiet --locked --example manual -- target/manual
+	packaging/dist $(BINARY) target/manual dist
+
 install: build
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/container-run
 
 clean:
 	cargo clean
-	rm -rf bats/node_modules
+	rm -rf bats/node_modules dist

@@ -312,6 +312,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("expected seconds from 0 to {MOST_SECONDS}, like 20 or 0.5"))
 }
 
+/// The whole command line in one definition, for manual pages and completions. Reading it takes
+/// two, since a command is one as the first argument only.
+pub fn documentation() -> clap::Command {
+    Supervise::command().subcommands(Commands::command().get_subcommands().cloned())
+}
+
 /// Reads the arguments, the program's own name first.
 ///
 /// # Errors
