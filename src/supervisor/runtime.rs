@@ -137,6 +137,11 @@ impl Runtime {
                 return false;
             }
         };
+        // A planted return address can lead an answer back to a supervisor. It must not be answered
+        // in turn, or the two, or the one, would talk for ever.
+        if datagram.text.starts_with(b"OK ") || datagram.text.starts_with(b"ERR ") {
+            return true;
+        }
         match protocol::parse_command(&datagram.text) {
             Ok(command) => {
                 self.sender = datagram.sender;
