@@ -300,7 +300,7 @@ fn given_the_shell_that_became_us_had_a_child_when_stop_or_term_then_that_one_li
     supervisor.signal(Signal::TERM);
     assert_eq!(supervisor.exit_code(), 0);
     assert_eq!(sandbox.processes(), [stranger]);
-    assert!(kill(stranger, libc::SIGKILL));
+    end(stranger);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn given_the_shell_that_became_us_had_a_child_then_signals_and_exit_codes_come_t
     supervisor.signal(Signal::USR2);
     assert_eq!(supervisor.exit_code(), 7);
     assert!(is_alive(stranger));
-    assert!(kill(stranger, libc::SIGKILL));
+    end(stranger);
 }
 
 #[test]
@@ -339,5 +339,5 @@ fn given_the_shell_that_became_us_had_a_child_when_we_are_killed_then_main_dies_
     supervisor.child.kill().unwrap();
     supervisor.wait();
     wait_until("all but the stranger are gone", || sandbox.processes() == [stranger]);
-    assert!(kill(stranger, libc::SIGKILL));
+    end(stranger);
 }

@@ -48,6 +48,14 @@ pub fn kill(pid: i32, number: i32) -> bool {
     unsafe { libc::kill(pid, number) == 0 }
 }
 
+/// Kills a process that the test started and that is no child of its own, and waits until it is
+/// gone: kill(2) returns before.
+#[track_caller]
+pub fn end(pid: i32) {
+    assert!(kill(pid, libc::SIGKILL));
+    wait_until("the killed one is gone", || !is_alive(pid));
+}
+
 /// Whether such a process is there and no zombie.
 pub fn is_alive(pid: i32) -> bool {
     state_of(pid).is_some_and(|state| state != 'Z')
