@@ -229,44 +229,12 @@ impl Machine {
         clock: Clock,
         wish: Wish,
     ) -> Vec<Action> {
-        let wishing = |wish| State::Stopping { main, clock, wish };
         match event {
-            Event::Command(Command::Start) => match wish {
-                Wish::Exit(_) => vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))],
-                Wish::Rest(_) | Wish::Start => {
-                    self.state = wishing(Wish::Start);
-                    vec![Action::Answer(Answer::WhenStarted)]
-                }
-            },
-            Event::Command(Command::Stop { wait }) => {
-                let mut actions = vec![];
-                match wish {
-                    Wish::Exit(_) => {}
-                    Wish::Rest(_) => self.state = wishing(Wish::Rest(Rest::Stopped)),
-                    Wish::Start => {
-                        self.state = wishing(Wish::Rest(Rest::Stopped));
-                        actions.push(Action::RefuseStarted(CANCELLED));
-                    }
-                }
-                actions.push(answer_to_stop(wait));
+            Event::Terminate
+            | Event::Command(Command::Start | Command::Stop { .. } | Command::SetMode(_)) => {
+                let (wish, actions) = rewish(wish, event);
+                self.state = State::Stopping { main, clock, wish };
                 actions
-            }
-            Event::Terminate => match wish {
-                Wish::Exit(_) => vec![],
-                Wish::Rest(_) => {
-                    self.state = wishing(Wish::Exit(0));
-                    vec![]
-                }
-                Wish::Start => {
-                    self.state = wishing(Wish::Exit(0));
-                    vec![Action::RefuseStarted(SHUTTING_DOWN)]
-                }
-            },
-            Event::Command(Command::Quit) if main => {
-                vec![Action::SignalMain(Signal::QUIT), Action::Answer(Answer::Now)]
-            }
-            Event::Command(Command::Signal(_)) if !main => {
-                vec![Action::Answer(Answer::Refused(NOT_RUNNING))]
             }
             Event::Command(Command::Signal(Signal::KILL)) => {
                 if let Clock::Grace(_) = clock {
@@ -274,8 +242,11 @@ impl Machine {
                 }
                 vec![Action::KillTree, Action::Answer(Answer::Now)]
             }
-            Event::Command(Command::Signal(signal)) => {
+            Event::Command(Command::Signal(signal)) if main => {
                 vec![Action::SignalMain(signal), Action::Answer(Answer::Now)]
+            }
+            Event::Command(Command::Quit) if main => {
+                vec![Action::SignalMain(Signal::QUIT), Action::Answer(Answer::Now)]
             }
             Event::Pass(signal) if main => vec![Action::SignalMain(signal)],
             Event::MainEnded(_) => {
@@ -286,25 +257,10 @@ impl Machine {
                 };
                 vec![Action::RemoveFiles, survivors]
             }
-            Event::TreeGone if !main => {
-                let mut actions = vec![Action::AnswerStopped];
-                self.state = match wish {
-                    Wish::Rest(rest) => State::Down(rest),
-                    Wish::Start => {
-                        actions.push(Action::Spawn);
-                        State::Down(Rest::Stopped)
-                    }
-                    Wish::Exit(code) => {
-                        actions.push(Action::Exit(code));
-                        State::Over(code)
-                    }
-                };
-                actions
-            }
+            Event::TreeGone if !main => self.stopped(wish),
             Event::Deadline => self.stop_deadline(main, clock, wish, now),
-            Event::Command(Command::Quit | Command::Status | Command::SetMode(_)) => {
-                vec![Action::Answer(Answer::Now)]
-            }
+            Event::Command(Command::Signal(_)) => vec![Action::Answer(Answer::Refused(NOT_RUNNING))],
+            Event::Command(Command::Quit | Command::Status) => vec![Action::Answer(Answer::Now)],
             // A condition or post-start that ends now was told to.
             Event::Pass(_)
             | Event::TreeGone
@@ -315,6 +271,17 @@ impl Machine {
             | Event::SpawnFailed(_)
             | Event::SpawnedWithoutFiles => vec![],
         }
+    }
+
+    /// The tree is gone: what was wished for comes next.
+    fn stopped(&mut self, wish: Wish) -> Vec<Action> {
+        let (state, next) = match wish {
+            Wish::Rest(rest) => (State::Down(rest), None),
+            Wish::Start => (State::Down(Rest::Stopped), Some(Action::Spawn)),
+            Wish::Exit(code) => (State::Over(code), Some(Action::Exit(code))),
+        };
+        self.state = state;
+        std::iter::once(Action::AnswerStopped).chain(next).collect()
     }
 
     fn spawned(&mut self, post_start: bool, now: Instant) -> Vec<Action> {
@@ -450,6 +417,32 @@ impl Machine {
             }
             Clock::Grace(_) | Clock::Killing { .. } => vec![],
         }
+    }
+}
+
+/// What is wished for during a stop when one more wish comes. The last one wins, but for this: once
+/// the supervisor is to end nothing is started any more, and only a drain that begins keeps the
+/// failure before it from ending the container, and with it the drain.
+fn rewish(wish: Wish, event: Event) -> (Wish, Vec<Action>) {
+    let now = || Action::Answer(Answer::Now);
+    match (event, wish) {
+        (Event::Command(Command::Start), Wish::Exit(_)) => {
+            (wish, vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))])
+        }
+        (Event::Command(Command::Start), _) => (Wish::Start, vec![Action::Answer(Answer::WhenStarted)]),
+        (Event::Command(Command::Stop { wait }), Wish::Exit(_)) => (wish, vec![answer_to_stop(wait)]),
+        (Event::Command(Command::Stop { wait }), Wish::Rest(_)) => {
+            (Wish::Rest(Rest::Stopped), vec![answer_to_stop(wait)])
+        }
+        (Event::Command(Command::Stop { wait }), Wish::Start) => {
+            (Wish::Rest(Rest::Stopped), vec![Action::RefuseStarted(CANCELLED), answer_to_stop(wait)])
+        }
+        (Event::Command(Command::SetMode(Mode::Unmonitored | Mode::Drained)), Wish::Exit(1..)) => {
+            (Wish::Rest(Rest::Failed), vec![now()])
+        }
+        (Event::Command(_), _) => (wish, vec![now()]),
+        (_, Wish::Start) => (Wish::Exit(0), vec![Action::RefuseStarted(SHUTTING_DOWN)]),
+        (_, Wish::Rest(_) | Wish::Exit(_)) => (Wish::Exit(0), vec![]),
     }
 }
 

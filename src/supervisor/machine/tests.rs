@@ -276,6 +276,55 @@ fn given_a_quit_when_main_ends_within_the_grace_then_it_is_stopped_and_later_it_
 }
 
 #[test]
+fn given_a_stop_after_a_failure_when_term_then_the_exit_code_is_that_of_a_term() {
+    let now = Instant::now();
+    let mut machine = machine(State::Running { ordered: None, post_start: PostStart::None }, Mode::Monitored);
+    walk(
+        &mut machine,
+        now,
+        &[
+            (Event::MainEnded(BAD), "Stopping(tree,grace,Exit 7)", "RemoveFiles, report main, StopTree(SIGTERM)"),
+            (Event::Terminate, "Stopping(tree,grace,Exit 0)", ""),
+            (Event::TreeGone, "Over(0)", "AnswerStopped, Exit(0)"),
+        ],
+    );
+}
+
+#[test]
+fn given_a_stop_after_a_failure_when_a_drain_begins_then_the_supervisor_stays() {
+    let now = Instant::now();
+    for begins in [Mode::Unmonitored, Mode::Drained] {
+        let mut machine =
+            machine(State::Running { ordered: None, post_start: PostStart::None }, Mode::Monitored);
+        machine.step(Event::MainEnded(BAD), now);
+        walk(
+            &mut machine,
+            now,
+            &[
+                (mode(begins), "Stopping(tree,grace,Failed)", "answer Now"),
+                (Event::TreeGone, "Failed", "AnswerStopped"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn given_main_has_ended_during_a_stop_when_signal_kill_then_what_is_left_is_killed_at_once() {
+    let now = Instant::now();
+    let mut machine = machine(State::Running { ordered: None, post_start: PostStart::None }, Mode::Monitored);
+    walk(
+        &mut machine,
+        now,
+        &[
+            (STOP, "Stopping(main,grace,Stopped)", "StopMain(SIGTERM), answer Now"),
+            (Event::MainEnded(OK), "Stopping(tree,grace,Stopped)", "RemoveFiles, StopTree(SIGTERM)"),
+            (signal(Signal::USR1), "Stopping(tree,grace,Stopped)", "refuse"),
+            (signal(Signal::KILL), "Stopping(tree,kill,Stopped)", "KillTree, answer Now"),
+        ],
+    );
+}
+
+#[test]
 fn given_a_condition_then_it_is_tried_after_each_pause_until_it_is_true() {
     let now = Instant::now();
     let mut machine = machine(State::Down(Rest::Stopped), Mode::Monitored);
@@ -514,11 +563,11 @@ proptest! {
             world.happen(happening, spawn_fails);
             world.check();
         }
-        // The last wish wins: when all has come to rest, it is so, unless a failure or a TERM
+        // The last wish wins: when all has come to rest, it is so, unless a TERM or a failure
         // had ended everything before.
         let exiting = matches!(
             world.machine.state(),
-            State::Over(_) | State::Stopping { wish: Wish::Exit(_), .. }
+            State::Over(_) | State::Stopping { wish: Wish::Exit(0), .. }
         );
         world.feed(mode(Mode::Unmonitored), false);
         world.feed(last, false);
