@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::time::Duration;
 
 use common::*;
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, bind, sendmsg};
@@ -213,6 +214,32 @@ fn given_a_socket_that_is_a_link_to_another_jobs_then_bpm_does_not_command_the_o
         sandbox.bpm(command);
         assert_eq!(other.state(), "running", "after {command:?}");
         assert_eq!(other.count("USR1"), 0, "after {command:?}");
+    }
+}
+
+#[test]
+fn given_a_return_address_that_leads_to_a_supervisor_then_no_answer_is_answered_for_ever() {
+    let neighbourhood = Neighbourhood::new();
+    let sandbox = &neighbourhood.sandbox;
+    let supervisor = sandbox.supervise(&words(&probe_with("wait")));
+    let other = sandbox.supervise_as("other", "other", &[], &words(&probe_with("wait")));
+    for supervisor in [&supervisor, &other] {
+        supervisor.wait_for_line("ready");
+    }
+    for (number, target) in [&supervisor, &other].into_iter().enumerate() {
+        let path = sandbox.path(&format!("data/j/.answer-{number}"));
+        let sender = UnixDatagram::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(target.socket(), &path).unwrap();
+        for command in ["STATUS", "garbage"] {
+            sender.send_to(command.as_bytes(), supervisor.socket()).unwrap();
+        }
+        for supervisor in [&supervisor, &other] {
+            assert_eq!(supervisor.state(), "running");
+            let sleeps = || state_of(supervisor.pid()) == Some('S');
+            wait_until("it sleeps again", sleeps);
+            stays_true("it sleeps", Duration::from_millis(50), sleeps);
+        }
     }
 }
 
