@@ -62,7 +62,8 @@ const HANG_HARD: &str = "trap '' TERM; echo $$ >$BPM_BOSH_ROOT/hook; while :; do
 
 #[test]
 fn given_a_post_start_that_is_nowhere_then_it_is_skipped_without_a_word() {
-    for name in ["/no/such/post-start", "no-such-post-start", ""] {
+    // The last one is there, but is no file.
+    for name in ["/no/such/post-start", "no-such-post-start", "", "/usr/bin"] {
         let sandbox = Sandbox::new();
         let supervisor = supervise(&sandbox, &["--post-start-name", name], &[], MAIN);
         supervisor.wait_for_line("ready");

@@ -76,7 +76,7 @@ pub fn find(command: &[OsString]) -> Result<Program, CannotRun> {
         return Err(CannotRun::new(NOT_FOUND, OsStr::new(""), "no program was named"));
     };
     let found = |path: PathBuf| Program { path, arguments: command.to_vec() };
-    if name.as_bytes().contains(&b'/') {
+    if has_slash(name) {
         let path = PathBuf::from(name);
         return check(&path)
             .map(|()| found(path.clone()))
@@ -88,7 +88,7 @@ pub fn find(command: &[OsString]) -> Result<Program, CannotRun> {
     let Some(search) = env::var_os("PATH").filter(|path| !path.is_empty()) else {
         return Err(CannotRun::new(NOT_FOUND, name, "PATH is not set, and the name holds no '/'"));
     };
-    // The first that can be run; if there is none, what is wrong with the first that is there.
+    // The first that can be run; if there is none, what is wrong with the first file that is there.
     let mut fault = None;
     for folder in env::split_paths(&search) {
         // An empty entry is the current folder, and a path needs a slash to be one.
@@ -96,6 +96,7 @@ pub fn find(command: &[OsString]) -> Result<Program, CannotRun> {
         match check(&path) {
             Ok(()) => return Ok(found(path)),
             Err((NOT_FOUND, _)) => {}
+            Err(_) if path.is_dir() => {}
             Err((code, reason)) => {
                 fault.get_or_insert_with(|| CannotRun::new(code, path.as_os_str(), reason));
             }
@@ -104,9 +105,18 @@ pub fn find(command: &[OsString]) -> Result<Program, CannotRun> {
     Err(fault.unwrap_or_else(|| CannotRun::new(NOT_FOUND, name, "not found on PATH")))
 }
 
-/// Whether there is such a program at all, be it executable or not.
+/// Whether there is such a program at all, be it executable or not; a folder is none.
 pub fn exists(command: &[OsString]) -> bool {
-    find(command).err().is_none_or(|fault| fault.code != NOT_FOUND)
+    let is_folder = |name: &OsString| has_slash(name) && Path::new(name).is_dir();
+    match find(command) {
+        Ok(_) => true,
+        Err(fault) => fault.code != NOT_FOUND && !command.first().is_some_and(is_folder),
+    }
+}
+
+/// Whether a name is a path, and not to be looked for.
+fn has_slash(name: &OsStr) -> bool {
+    name.as_bytes().contains(&b'/')
 }
 
 fn check(path: &Path) -> Result<(), (u8, String)> {
@@ -144,6 +154,15 @@ mod tests {
         assert_eq!(code("/etc"), NOT_EXECUTABLE);
         assert_eq!(code("/etc/passwd"), NOT_EXECUTABLE);
         assert_eq!(code("/dev/null"), NOT_EXECUTABLE);
+    }
+
+    #[test]
+    fn a_folder_is_no_program_though_one_that_was_asked_for_by_its_path_is_named() {
+        for name in ["/usr/bin", "/usr/bin/"] {
+            assert_eq!(code(name), NOT_EXECUTABLE);
+            assert!(!exists(&[OsString::from(name)]));
+        }
+        assert!(exists(&[OsString::from("/etc/passwd")]));
     }
 
     #[test]
