@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use nix::libc;
 
+/// How often taking a lock begins anew because its file was removed meanwhile. It was by the holder
+/// before, once; where this does not suffice the file system does not tell files apart.
+const TRIES: usize = 1000;
+
 /// Tells a file from a later one of its name.
 pub type Inode = (u64, u64);
 
@@ -27,7 +31,7 @@ impl Lock {
     /// Something that is no regular file lies there, or the file cannot be made.
     pub fn try_take(path: &Path) -> Result<Option<Self>> {
         let cannot = || format!("cannot lock {}", path.display());
-        loop {
+        for _ in 0..TRIES {
             let file = File::options()
                 .read(true)
                 .write(true)
@@ -53,13 +57,15 @@ impl Lock {
                 return Ok(Some(Self { _file: file, path: path.to_owned(), inode: locked }));
             }
         }
+        bail!("{}: the file at this path is another one each time", cannot())
     }
 
     /// Whether somebody holds the lock now.
     pub fn is_held(path: &Path) -> bool {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = File::options().read(true).custom_flags(flags).open(path);
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
+        // Shared: two that look at the same time do not take each other for a holder.
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 }
 
@@ -93,6 +99,12 @@ mod tests {
         let lock = Lock::try_take(&path).unwrap().unwrap();
         assert!(Lock::is_held(&path));
         assert!(Lock::try_take(&path).unwrap().is_none());
+        // One who looks at the same moment is no holder.
+        let left = folder.path().join("left");
+        fs::write(&left, "").unwrap();
+        let looking = File::open(&left).unwrap();
+        looking.try_lock_shared().unwrap();
+        assert!(!Lock::is_held(&left));
         drop(lock);
         assert!(!path.exists() && !Lock::is_held(&path));
         assert!(Lock::try_take(&path).unwrap().is_some());

@@ -35,8 +35,9 @@ pub enum Disposition {
 /// Sets what `number` does. The C library's own call refuses 32 and 33, whose default kills us
 /// like any other's, so this is the kernel's.
 pub fn set_disposition(number: i32, disposition: Disposition) -> io::Result<()> {
-    // The kernel's struct sigaction begins with the handler; flags, restorer and mask are zero.
-    let action: [usize; 4] = [disposition as usize, 0, 0, 0];
+    // The kernel's struct sigaction begins with the handler; flags, restorer and mask are zero. The
+    // mask has 64 bits, two words of a machine with 32.
+    let action: [usize; 5] = [disposition as usize, 0, 0, 0, 0];
     const MASK_BYTES: usize = 8;
     // SAFETY: `action` is at least as large as the kernel's struct and outlives the call; a null
     // pointer for the old action is allowed by rt_sigaction(2).

@@ -148,7 +148,9 @@ fn send(process: &Stat, signal: Signal) -> io::Result<()> {
     }
     match sys::kill_by_folder(&folder, signal).map_err(|error| error.raw_os_error().map(Errno::from_raw)) {
         Ok(()) | Err(Some(Errno::ESRCH)) => Ok(()),
-        // An old kernel, or a container whose seccomp profile is older than the call.
+        // A kernel before 5.1, or a container whose seccomp profile is older than the call. Only the
+        // number is left then: it was looked at a moment ago, and who would be hit in its place had to
+        // get it in that moment.
         Err(Some(Errno::ENOSYS | Errno::EPERM)) => match sys::kill(process.pid, signal) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             other => other,

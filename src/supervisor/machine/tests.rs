@@ -283,7 +283,11 @@ fn given_a_stop_after_a_failure_when_term_then_the_exit_code_is_that_of_a_term()
         &mut machine,
         now,
         &[
-            (Event::MainEnded(BAD), "Stopping(tree,grace,Exit 7)", "RemoveFiles, report main, StopTree(SIGTERM)"),
+            (
+                Event::MainEnded(BAD),
+                "Stopping(tree,grace,Exit 7)",
+                "RemoveFiles, report main, StopTree(SIGTERM)",
+            ),
             (Event::Terminate, "Stopping(tree,grace,Exit 0)", ""),
             (Event::TreeGone, "Over(0)", "AnswerStopped, Exit(0)"),
         ],
