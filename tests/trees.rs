@@ -226,7 +226,7 @@ fn given_main_has_left_a_worker_when_stop_or_term_then_the_worker_is_stopped() {
 #[test]
 fn given_main_fails_and_leaves_a_worker_then_the_worker_may_finish_before_the_supervisor_exits() {
     let sandbox = Sandbox::new();
-    let script = tree("PROBE exit-on=TERM:0:300 wait & trap 'exit 7' USR1; while :; do wait; done");
+    let script = tree("trap 'exit 7' USR1; PROBE exit-on=TERM:0:300 wait & while :; do wait; done");
     let mut supervisor = sandbox.supervise_with(&PATIENT, &words(&script));
     supervisor.wait_for_line("ready");
     supervisor.signal(Signal::USR1);
