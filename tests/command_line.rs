@@ -39,8 +39,7 @@ fn assert_cannot_run(sandbox: &Sandbox, executable: impl AsRef<OsStr>, code: i32
 
 fn executable_file(sandbox: &Sandbox, name: &str, content: &[u8]) -> OsString {
     let path = sandbox.path(name);
-    fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, content);
     path.into()
 }
 
@@ -308,8 +307,7 @@ fn given_all_that_follows_executable_then_it_belongs_to_it_byte_for_byte() {
 fn given_an_executable_that_is_not_utf_8_or_named_like_a_subcommand_then_it_runs() {
     let sandbox = Sandbox::new();
     let odd = sandbox.root().join(OsString::from_vec(b"odd-\xff".to_vec()));
-    fs::write(&odd, "#!/bin/sh\nexit 7\n").unwrap();
-    fs::set_permissions(&odd, Permissions::from_mode(0o755)).unwrap();
+    write_program(&odd, "#!/bin/sh\nexit 7\n");
     let output = sandbox.command().args(OWN).arg("--").arg(&odd).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     for name in ["install-bpm", "send", "probe", "list", "help", "--help"] {

@@ -110,7 +110,7 @@ impl<'a> Container<'a> {
         for folder in ["bin", "proc", "dev", "tmp", "var/vcap"] {
             fs::create_dir_all(container.root().join(folder)).unwrap();
         }
-        fs::copy(&pod.binary, container.root().join("bin/container-run")).unwrap();
+        copy_program(&pod.binary, container.root().join("bin/container-run"));
         let config = configuration(words, &pod.path("vcap"));
         fs::write(pod.path(&container.name).join("config.json"), config).unwrap();
         container
@@ -123,7 +123,7 @@ impl<'a> Container<'a> {
     fn add(&self, from: &str, to: &str) {
         let to = self.root().join(to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(from, to).unwrap();
+        copy_program(from, to);
     }
 
     /// Copies a program and what the loader says that it needs, to the same paths.

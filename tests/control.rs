@@ -226,7 +226,7 @@ fn given_another_user_then_he_may_not_send_and_where_he_may_he_is_ignored() {
     let sandbox = Sandbox::new();
     let supervisor = obedient(&sandbox);
     fs::set_permissions(sandbox.root(), Permissions::from_mode(0o755)).unwrap();
-    fs::copy(BINARY, sandbox.path("container-run")).unwrap();
+    copy_program(BINARY, sandbox.path("container-run"));
     let stranger_stops = || {
         let mut send = sandbox.program(sandbox.path("container-run").to_str().unwrap());
         send.args(["send", "STOP", "j", "-p", "p", "--wait", "0.3"]).uid(STRANGER).gid(STRANGER);
@@ -247,7 +247,7 @@ fn given_a_supervisor_of_another_user_then_root_and_that_user_command_it() {
     }
     let sandbox = Sandbox::new();
     chown(sandbox.root(), Some(STRANGER), Some(STRANGER)).unwrap();
-    fs::copy(BINARY, sandbox.path("container-run")).unwrap();
+    copy_program(BINARY, sandbox.path("container-run"));
     let program = || {
         let mut command = sandbox.program(sandbox.path("container-run").to_str().unwrap());
         command.uid(STRANGER).gid(STRANGER);

@@ -42,7 +42,7 @@ impl Release {
         }
         let release = Self { folder: tempfile::tempdir().unwrap() };
         let packed = release.path("container-run");
-        fs::copy(binary, &packed).unwrap();
+        copy_program(binary, &packed);
         let manual = Path::new(BINARY).parent().unwrap().join("examples/manual");
         succeed(Command::new(manual).arg(release.documents()));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/dist");

@@ -357,7 +357,7 @@ fn given_a_user_without_rights_then_the_path_is_named() {
     }
     let sandbox = Sandbox::new();
     fs::set_permissions(sandbox.root(), Permissions::from_mode(0o755)).unwrap();
-    fs::copy(BINARY, sandbox.path("container-run")).unwrap();
+    copy_program(BINARY, sandbox.path("container-run"));
     let mut command = sandbox.program(sandbox.path("container-run").to_str().unwrap());
     let output = command.args(SLEEP).uid(12345).gid(12345).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

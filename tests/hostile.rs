@@ -252,7 +252,7 @@ fn given_a_sender_of_another_user_then_it_is_ignored_even_where_the_mode_would_l
     // Where he can run it: the folder of the build may be closed to him.
     fs::set_permissions(sandbox.root(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = sandbox.path("container-run");
-    fs::copy(BINARY, &binary).unwrap();
+    copy_program(BINARY, &binary);
     let send_as_neighbour = |verb: &str| {
         let user = NEIGHBOUR.to_string();
         let mut sender = sandbox.program("setpriv");

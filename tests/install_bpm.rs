@@ -276,7 +276,7 @@ fn given_a_user_without_rights_then_the_command_fails_and_a_supervisor_only_warn
     let sandbox = Sandbox::new();
     fs::set_permissions(sandbox.root(), Permissions::from_mode(0o777)).unwrap();
     fs::create_dir_all(sandbox.path("jobs")).unwrap();
-    fs::copy(BINARY, sandbox.path("container-run")).unwrap();
+    copy_program(BINARY, sandbox.path("container-run"));
     let program = || {
         let mut command = sandbox.program(sandbox.path("container-run").to_str().unwrap());
         command.uid(12345).gid(12345);

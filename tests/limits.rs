@@ -120,7 +120,7 @@ fn given_no_more_processes_when_start_comes_then_it_is_refused_and_the_superviso
     fs::set_permissions(sandbox.root(), fs::Permissions::from_mode(0o777)).unwrap();
     let programs = [(BINARY.to_owned(), "container-run"), (probe(), "probe")];
     for (from, to) in programs {
-        fs::copy(from, sandbox.path(to)).unwrap();
+        copy_program(from, sandbox.path(to));
     }
     // A user whom nobody else is.
     let user = 1_000_000 + std::process::id();

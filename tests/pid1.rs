@@ -261,7 +261,7 @@ fn given_pid_1_then_main_has_every_variable_unchanged() {
 /// folder needs to be readable for that user.
 fn as_nobody(sandbox: &Sandbox, maker: &[&str]) -> Command {
     let binary = sandbox.path("container-run");
-    fs::copy(BINARY, &binary).unwrap();
+    copy_program(BINARY, &binary);
     let words = [maker, &["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]].concat();
     let mut command = sandbox.program(words[0]);
     command.args(&words[1..]).arg(binary).current_dir("/");

@@ -271,8 +271,7 @@ fn given_an_end_by_itself_then_start_runs_it_again_as_often_as_one_likes() {
 /// A supervisor that is stopped, and whose program then went away or lost its right to run.
 fn without_program(sandbox: &Sandbox, mode: &str, spoil: impl Fn(&std::path::Path)) -> Supervisor {
     let program = sandbox.path("program");
-    fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, "#!/bin/sh\nexec sleep 600\n");
     let supervisor = sandbox.supervise(&[program.to_str().unwrap()]);
     supervisor.main_pid();
     supervisor.ask(mode);
@@ -310,8 +309,7 @@ fn given_a_program_that_is_gone_and_unmonitored_then_the_state_is_failed_until_i
         assert_eq!(supervisor.state(), "failed");
         assert!(!supervisor.pidfile().exists() && !supervisor.sentinel().exists());
         let program = sandbox.path("program");
-        fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, "#!/bin/sh\nexec sleep 600\n");
         assert!(supervisor.ask("START").starts_with("OK running "));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -54,6 +55,26 @@ pub fn kill(pid: i32, number: i32) -> bool {
 pub fn end(pid: i32) {
     assert!(kill(pid, libc::SIGKILL));
     wait_until("the killed one is gone", || !is_alive(pid));
+}
+
+/// Writes a program, 0755.
+///
+/// Another process does it: a file that is open for writing cannot be run (ETXTBSY), and what we have
+/// open is open as well in each child of the tests beside this one, between its fork and its exec.
+#[track_caller]
+pub fn write_program(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", r#"cat >"$0" && chmod 755 "$0""#]).arg(path.as_ref()).stdin(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(content.as_ref()).unwrap();
+    assert!(writer.wait().unwrap().success());
+}
+
+/// Copies a program, for the same reason by another process.
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let copied = Command::new("cp").arg("--").args([from.as_ref(), to.as_ref()]).status().unwrap();
+    assert!(copied.success());
 }
 
 /// Whether such a process is there and no zombie.

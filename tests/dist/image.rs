@@ -175,7 +175,7 @@ fn busybox_root(root: &Path) -> std::io::Result<()> {
     for folder in ["bin", "tmp", "usr/local"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    fs::copy(busybox, root.join("bin/busybox"))?;
+    copy_program(busybox, root.join("bin/busybox"));
     for applet in text(&Command::new(busybox).arg("--list").output()?.stdout).lines() {
         if applet != "busybox" {
             symlink("busybox", root.join("bin").join(applet))?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::manifest::Container;
+use crate::common::{copy_program, write_program};
 
 /// What the manifests call their images.
 const IMAGES: [&str; 3] = ["container-run", "web", "db"];
@@ -15,10 +16,9 @@ pub fn make_folder(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn write_program(path: &Path, script: &str) {
+fn write_script(path: &Path, script: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, format!("#!/bin/sh\njournal=/var/vcap/sys/journal\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(path, format!("#!/bin/sh\njournal=/var/vcap/sys/journal\n{script}\n"));
 }
 
 /// The binary that runs in any image.
@@ -46,18 +46,18 @@ pub fn make(images: &Path, scripts: &[(&str, &str)]) -> Result<(), String> {
         for folder in ["bin", "proc", "dev", "tmp", "var/vcap", "usr/local/bin", "rendered/jobs"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
-        fs::copy(busybox, root.join("bin/busybox")).unwrap();
+        copy_program(busybox, root.join("bin/busybox"));
         for applet in String::from_utf8(applets.stdout.clone()).unwrap().lines() {
             if applet != "busybox" {
                 symlink("busybox", root.join("bin").join(applet)).unwrap();
             }
         }
     }
-    fs::copy(binary, images.join("container-run/usr/local/bin/container-run")).unwrap();
+    copy_program(binary, images.join("container-run/usr/local/bin/container-run"));
     for (path, script) in scripts {
         // Of the image whose job or package it is.
         let image = path.split('/').find(|part| IMAGES.contains(part)).unwrap();
-        write_program(&images.join(image).join(path), script);
+        write_script(&images.join(image).join(path), script);
     }
     Ok(())
 }
