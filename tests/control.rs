@@ -47,13 +47,6 @@ fn throw(supervisor: &Supervisor, datagram: &[u8]) {
     UnixDatagram::unbound().unwrap().send_to(datagram, supervisor.socket()).unwrap();
 }
 
-fn receive(socket: &UnixDatagram) -> String {
-    socket.set_read_timeout(Some(DEADLINE)).unwrap();
-    let mut answer = [0; 4096];
-    let length = socket.recv(&mut answer).unwrap();
-    text(&answer[..length])
-}
-
 #[test]
 fn given_white_space_around_a_command_then_it_is_carried_out() {
     for (before, after) in [("", ""), ("", "\n"), ("", "\r\n"), (" ", "  "), ("\t\n", " \t")] {

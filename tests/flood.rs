@@ -33,12 +33,6 @@ fn sender(socket: &Path, bound: bool) -> UnixDatagram {
     sender
 }
 
-fn receive(sender: &UnixDatagram) -> String {
-    let mut answer = [0; 4096];
-    let length = sender.recv(&mut answer).expect("an answer");
-    text(&answer[..length])
-}
-
 /// Whether an answer lies there that nobody has asked for.
 fn has_more(sender: &UnixDatagram) -> bool {
     sender.set_nonblocking(true).unwrap();

@@ -286,9 +286,7 @@ fn given_the_supervisor_is_stopped_during_the_grace_when_it_continues_then_the_s
     wait_until("the grace is over", || std::time::Instant::now() > over);
     assert!(is_alive(main), "nobody was there to kill it");
     assert!(kill(supervisor.pid(), libc::SIGCONT));
-    let mut answer = [0; 256];
-    let length = waiting.recv(&mut answer).unwrap();
-    assert_eq!(text(&answer[..length]), "OK stopped - monitored");
+    assert_eq!(receive(&waiting), "OK stopped - monitored");
     assert!(supervisor.ask("START").starts_with("OK running "));
     supervisor.signal(Signal::TERM);
     assert_eq!(supervisor.exit_code(), 0);

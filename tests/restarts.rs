@@ -190,15 +190,10 @@ fn given_stop_waits_and_starts_mixed_then_each_sender_is_answered() {
     let cancelled = supervisor.send("START");
     let stopped_too = supervisor.send("STOP WAIT");
     let started = supervisor.send("START");
-    let answer = |socket: UnixDatagram| {
-        let mut answer = [0; 256];
-        let length = socket.recv(&mut answer).unwrap();
-        text(&answer[..length])
-    };
-    assert!(answer(cancelled).starts_with("ERR "));
-    assert!(answer(stopped).starts_with("OK "));
-    assert!(answer(stopped_too).starts_with("OK "));
-    assert!(answer(started).starts_with("OK running "));
+    assert!(receive(&cancelled).starts_with("ERR "));
+    assert!(receive(&stopped).starts_with("OK "));
+    assert!(receive(&stopped_too).starts_with("OK "));
+    assert!(receive(&started).starts_with("OK running "));
     assert_runs(&supervisor);
     assert_never_two(&supervisor);
 }
@@ -212,9 +207,7 @@ fn given_a_stop_after_a_remembered_start_then_that_is_cancelled_at_once() {
     let start = supervisor.send("START");
     assert!(supervisor.ask("STATUS").starts_with("OK stopping "));
     assert!(supervisor.ask("STOP").starts_with("OK stopping "));
-    let mut answer = [0; 256];
-    let length = start.recv(&mut answer).unwrap();
-    assert!(answer[..length].starts_with(b"ERR "));
+    assert!(receive(&start).starts_with("ERR "));
     assert_eq!(supervisor.state(), "stopping");
     supervisor.ask("SIGNAL KILL");
     supervisor.wait_for_state("stopped");
@@ -229,9 +222,7 @@ fn given_a_term_after_a_remembered_start_then_that_is_refused_and_the_supervisor
     let start = supervisor.send("START");
     assert!(supervisor.ask("STATUS").starts_with("OK stopping "));
     supervisor.signal(Signal::TERM);
-    let mut answer = [0; 256];
-    let length = start.recv(&mut answer).unwrap();
-    assert!(answer[..length].starts_with(b"ERR "));
+    assert!(receive(&start).starts_with("ERR "));
     assert!(supervisor.ask("START").starts_with("ERR "));
     assert_eq!(supervisor.exit_code(), 0);
     assert_eq!((supervisor.count("ready"), supervisor.count("bye")), (1, 1));

@@ -141,9 +141,7 @@ fn given_stop_and_term_then_main_gets_one_term_and_the_supervisor_exits_0() {
     supervisor.wait_for_line("HUP");
     assert_eq!(supervisor.count("TERM"), 1);
     assert!(kill(pid, libc::SIGUSR1));
-    let mut answer = [0; 256];
-    let length = waiting.recv(&mut answer).unwrap();
-    assert_eq!(text(&answer[..length]), "OK stopped - monitored");
+    assert_eq!(receive(&waiting), "OK stopped - monitored");
     assert_eq!(supervisor.exit_code(), 0);
 }
 
@@ -173,10 +171,9 @@ fn given_it_stops_when_start_then_it_starts_after_the_old_one_has_ended_by_itsel
     assert!(start.recv(&mut [0; 256]).is_err(), "answered before it runs");
     start.set_nonblocking(false).unwrap();
     assert!(kill(old, libc::SIGUSR1));
-    let mut answer = [0; 256];
-    let length = start.recv(&mut answer).unwrap();
+    let answer = receive(&start);
     let new = supervisor.main_pid();
-    assert_eq!(text(&answer[..length]), format!("OK running {new} monitored"));
+    assert_eq!(answer, format!("OK running {new} monitored"));
     // The lock that each of them takes would have shown two at once.
     supervisor.wait_for_lines("ready", 2);
     assert_ne!(old, new);
@@ -197,9 +194,7 @@ fn given_start_waits_when_stop_or_term_then_it_is_refused_at_once_and_nothing_st
         } else {
             supervisor.ask("STOP");
         }
-        let mut answer = [0; 256];
-        let length = start.recv(&mut answer).unwrap();
-        assert!(answer[..length].starts_with(b"ERR "));
+        assert!(receive(&start).starts_with("ERR "));
         assert_eq!(supervisor.ask("STATUS"), format!("OK stopping {old} monitored"));
         if terminate {
             assert!(supervisor.ask("START").starts_with("ERR "));
@@ -244,9 +239,7 @@ fn given_a_debugger_holds_main_when_it_is_killed_then_that_is_said_once_and_comm
     stays_true("one line", Duration::from_millis(300), || supervisor.stderr().lines().count() == 1);
     assert!(cpu_ticks(supervisor.pid()) - before < 10, "busy");
     let_go(pid);
-    let mut answer = [0; 256];
-    let length = waiting.recv(&mut answer).unwrap();
-    assert_eq!(text(&answer[..length]), "OK stopped - monitored");
+    assert_eq!(receive(&waiting), "OK stopped - monitored");
     assert!(supervisor.ask("START").starts_with("OK running "));
 }
 

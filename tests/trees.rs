@@ -70,9 +70,7 @@ fn given_a_shell_that_waits_for_a_worker_when_stop_then_the_shell_gets_term_firs
     assert!(!supervisor.pidfile().exists() && !supervisor.sentinel().exists());
     assert_eq!(supervisor.ask("STATUS"), "OK stopping - monitored");
     assert!(kill(worker, libc::SIGUSR1));
-    let mut answer = [0; 256];
-    let length = waiting.recv(&mut answer).unwrap();
-    assert_eq!(text(&answer[..length]), "OK stopped - monitored");
+    assert_eq!(receive(&waiting), "OK stopped - monitored");
     assert_eq!(sandbox.processes(), [supervisor.pid()]);
 }
 

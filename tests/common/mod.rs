@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -75,6 +75,20 @@ pub fn write_program(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let copied = Command::new("cp").arg("--").args([from.as_ref(), to.as_ref()]).status().unwrap();
     assert!(copied.success());
+}
+
+/// The next answer that comes to this socket.
+#[track_caller]
+pub fn receive(socket: &UnixDatagram) -> String {
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut answer = [0; 4096];
+    loop {
+        match socket.recv(&mut answer) {
+            // A wait with a time limit is not taken up again by the kernel: signal(7).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return text(&answer[..received.expect("an answer")]),
+        }
+    }
 }
 
 /// Whether such a process is there and no zombie.
@@ -416,10 +430,7 @@ impl Supervisor {
 
     #[track_caller]
     pub fn ask_bytes(&self, command: &[u8]) -> String {
-        let socket = self.send_bytes(command);
-        let mut answer = [0; 4096];
-        let length = socket.recv(&mut answer).expect("an answer");
-        String::from_utf8(answer[..length].to_vec()).unwrap()
+        receive(&self.send_bytes(command))
     }
 
     /// Sends a command; the answer can be had from the socket returned.
