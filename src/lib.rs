@@ -31,6 +31,7 @@ pub mod lock;
 pub mod log;
 pub mod nearest;
 pub mod paths;
+mod poll;
 pub mod shell;
 pub mod signal;
 mod signals;

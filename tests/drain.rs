@@ -8,6 +8,7 @@ use common::*;
 use container_run::signal::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Output, Stdio};
 
 /// Writes one of a job's scripts. `$JOURNAL` in it is a file that keeps the order of things.
@@ -41,6 +42,14 @@ fn start_drain(sandbox: &Sandbox, arguments: &[&str]) -> Child {
 
 fn mode(supervisor: &Supervisor) -> String {
     supervisor.ask("STATUS").rsplit(' ').next().unwrap().to_owned()
+}
+
+/// Fills the queue of one that does not receive, so that nobody can send to it.
+fn fill_queue(supervisor: &Supervisor) {
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.connect(supervisor.socket()).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send(b"STATUS").is_ok() {}
 }
 
 #[test]
@@ -296,6 +305,33 @@ fn given_the_option_pod_then_the_other_containers_hooks_are_not_waited_for() {
     assert!(drain(&sandbox, &["j", "-p", "p", "--pod"]).status.success());
     assert_eq!(journal(&sandbox), ["drain"]);
     assert_eq!((p.state(), q.state()), ("stopped".into(), "stopped".into()));
+}
+
+#[test]
+fn given_supervisors_that_hang_with_full_queues_then_the_others_are_stopped_meanwhile() {
+    let sandbox = Sandbox::new();
+    let commands = ["p", "q"].map(|name| main_process(&sandbox, name));
+    // Those that hang are asked first.
+    let hung = ["a", "b"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
+    let [p, q] = [("p", &commands[0]), ("q", &commands[1])]
+        .map(|(process, command)| sandbox.supervise_as("j", process, &[], &words(command)));
+    for supervisor in hung.iter().chain([&p, &q]) {
+        supervisor.main_pid();
+    }
+    for supervisor in &hung {
+        supervisor.freeze();
+        fill_queue(supervisor);
+    }
+    let hook = start_drain(&sandbox, &["j", "-p", "p", "--pod", "--no-barrier"]);
+    wait_until("the others are stopped", || journal(&sandbox).len() == 2);
+    for supervisor in &hung {
+        supervisor.signal(Signal::CONT);
+    }
+    let output = hook.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for supervisor in hung.iter().chain([&p, &q]) {
+        assert_eq!(supervisor.state(), "stopped", "what had to wait for room was sent, too");
+    }
 }
 
 #[test]

@@ -3,23 +3,28 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{UnixAddr, bind};
 use nix::sys::stat::{Mode, umask};
 
 use super::protocol::{self, Status};
 use super::reach::{self, LONGEST_ADDRESS};
+use crate::poll;
 
 /// How long an answer may take if nothing else was said.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
 /// How often a waiting sender looks whether the supervisor still lives. A datagram socket is not
 /// told of its peer's death, and a PID in another container cannot be watched.
-const LIFE_SIGN: Duration = Duration::from_millis(500);
+const LIFE_SIGN: Duration = Duration::from_millis(100);
+
+/// A supervisor that is well has this long, whatever was asked for.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The longest answer that is read; a reason may quote a command.
 const LONGEST_ANSWER: usize = 4096;
@@ -65,72 +70,111 @@ impl fmt::Display for SendError {
 
 /// Sends `command` to the supervisor at `path` and waits for its answer.
 pub fn send(path: &Path, command: &str, wait: Duration) -> Result<Status, SendError> {
-    Sent::new(path, command, wait)?.answer()
+    let mut sent = Sent::new(path, command, wait)?;
+    loop {
+        if let Some(answer) = sent.try_answer() {
+            return answer;
+        }
+        wait_for_any([&sent]);
+    }
 }
 
-/// A command that was sent, and whose answer is still to come: so can many be asked at once.
+/// Waits until one of these commands may have got on, but not longer than it takes until the next
+/// look whether a supervisor still lives.
+pub fn wait_for_any<'a>(sent: impl IntoIterator<Item = &'a Sent>) {
+    let mut ready = vec![];
+    let mut end = Instant::now() + LIFE_SIGN;
+    for one in sent {
+        let room = if one.unsent.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
+        ready.push(PollFd::new(one.socket.as_fd(), PollFlags::POLLIN | room));
+        end = end.min(one.end);
+    }
+    poll::wait(&mut ready, Some(end));
+}
+
+/// A command that is on its way, or whose answer is. Nothing here waits, so many can be asked at
+/// once, and one whose queue is full holds up nobody else.
 pub struct Sent {
     socket: UnixDatagram,
     path: PathBuf,
+    /// What found no room in the supervisor's queue yet.
+    unsent: Option<String>,
     wait: Duration,
     end: Instant,
+    next_life_sign: Instant,
     _return_address: ReturnAddress,
 }
 
 impl Sent {
-    /// Sends `command` to the supervisor at `path`; from here on `wait` counts.
+    /// Sends `command` to the supervisor at `path`, as soon as there is room for it; from here on
+    /// `wait` counts.
     pub fn new(path: &Path, command: &str, wait: Duration) -> Result<Self, SendError> {
-        let failed = |error| SendError::from_io(path, error);
-        let end = Instant::now() + wait;
-        let socket = UnixDatagram::unbound().map_err(failed)?;
+        Self::begin(path, command, wait).map_err(|error| SendError::from_io(path, error))
+    }
+
+    fn begin(path: &Path, command: &str, wait: Duration) -> io::Result<Self> {
+        let now = Instant::now();
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
         // Connected, it takes datagrams from the supervisor alone.
-        reach::connect(&socket, path).map_err(failed)?;
-        let return_address = ReturnAddress::bind(&socket, path).map_err(failed)?;
-        // A full queue makes the sender wait, as it should: but not for ever.
-        socket.set_write_timeout(Some(at_least_a_moment(wait))).map_err(failed)?;
-        match socket.send(command.as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(SendError::TimedOut(path.to_owned(), wait))
-            }
-            Err(error) => Err(failed(error)),
-            Ok(_) => Ok(Self { socket, path: path.to_owned(), wait, end, _return_address: return_address }),
+        reach::connect(&socket, path)?;
+        let return_address = ReturnAddress::bind(&socket, path)?;
+        let mut sent = Self {
+            socket,
+            path: path.to_owned(),
+            unsent: Some(command.to_owned()),
+            wait,
+            end: now + wait.max(SHORTEST_WAIT),
+            next_life_sign: now + LIFE_SIGN,
+            _return_address: return_address,
+        };
+        sent.deliver()?;
+        Ok(sent)
+    }
+
+    /// The answer, if it is there; `None` if it may still come.
+    pub fn try_answer(&mut self) -> Option<Result<Status, SendError>> {
+        // Before the look, so that what is there in time counts.
+        let now = Instant::now();
+        match self.get_on(now) {
+            Ok(Some(answer)) => Some(protocol::parse_answer(&answer).map_err(SendError::Refused)),
+            Ok(None) if now < self.end => None,
+            Ok(None) => Some(Err(SendError::TimedOut(self.path.clone(), self.wait))),
+            Err(error) => Some(Err(SendError::from_io(&self.path, error))),
         }
     }
 
-    /// Waits for the answer.
-    pub fn answer(mut self) -> Result<Status, SendError> {
-        loop {
-            if let Some(answer) = self.try_answer(LIFE_SIGN) {
-                return answer;
-            }
-        }
-    }
-
-    /// Waits at most `slice` for the answer; `None` if it may still come.
-    pub fn try_answer(&mut self, slice: Duration) -> Option<Result<Status, SendError>> {
-        let failed = |error| Some(Err(SendError::from_io(&self.path, error)));
-        let left = self.end.saturating_duration_since(Instant::now());
-        if let Err(error) = self.socket.set_read_timeout(Some(at_least_a_moment(left.min(slice)))) {
-            return failed(error);
-        }
+    /// Sends what is still to be sent, and takes the answer.
+    fn get_on(&mut self, now: Instant) -> io::Result<Option<Vec<u8>>> {
+        self.deliver()?;
         let mut answer = [0; LONGEST_ANSWER];
-        match self.socket.recv(&mut answer) {
-            Ok(length) => Some(protocol::parse_answer(&answer[..length]).map_err(SendError::Refused)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => failed(error),
-            Err(_) if left <= slice => Some(Err(SendError::TimedOut(self.path.clone(), self.wait))),
-            // Nobody tells us if the supervisor has died meanwhile.
-            Err(_) => {
-                let probed = UnixDatagram::unbound().and_then(|probe| reach::connect(&probe, &self.path));
-                probed.map_or_else(failed, |()| None)
-            }
+        if let Some(length) = if_ready(self.socket.recv(&mut answer))? {
+            return Ok(Some(answer[..length].to_vec()));
         }
+        // Nobody tells us if the supervisor has died meanwhile.
+        if now >= self.next_life_sign {
+            self.next_life_sign = now + LIFE_SIGN;
+            reach::connect(&UnixDatagram::unbound()?, &self.path)?;
+        }
+        Ok(None)
+    }
+
+    fn deliver(&mut self) -> io::Result<()> {
+        if let Some(command) = &self.unsent
+            && if_ready(self.socket.send(command.as_bytes()))?.is_some()
+        {
+            self.unsent = None;
+        }
+        Ok(())
     }
 }
 
-/// A timeout of zero would mean: none.
-fn at_least_a_moment(time: Duration) -> Duration {
-    time.max(Duration::from_millis(1))
+/// What would have to be waited for is no error.
+fn if_ready(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// The address that the answer comes to; its file, if it has one, goes with it.

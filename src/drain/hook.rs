@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::journal::Journal;
 use super::script::{Cancelled, Finished, Script, Waiter};
 use crate::cli::Drain;
-use crate::control::client::{SendError, Sent};
+use crate::control::client::{DEFAULT_WAIT, SendError};
 use crate::control::peers::{self, Answer};
 use crate::control::protocol::{Mode, Status};
 use crate::lock::Lock;
@@ -24,9 +24,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A supervisor that does not answer in this time is in trouble, and not drained.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
-
-/// How often a command that must not be lost is sent to a supervisor that does not answer.
-const TRIES: usize = 10;
 
 /// How long the agent waits for a job to stop.
 const STOP_WAIT: Duration = Duration::from_secs(300);
@@ -124,9 +121,9 @@ impl Hook {
 
     /// Step 0. A hook that is called again leaves `drained` as it is.
     fn unmonitor(&mut self) -> Result<(), Cancelled> {
-        for (_, _, answer) in self.tell(self.own(), "STATUS")? {
+        for (_, _, answer) in self.status(self.own())? {
             match answer {
-                Ok(Status { mode: Mode::Monitored, .. }) => drop(self.tell(self.own(), "UNMONITOR")?),
+                Ok(Status { mode: Mode::Monitored, .. }) => self.tell(self.own(), "UNMONITOR")?,
                 Ok(_) => {}
                 Err(error) => self.journal.say(format_args!("no supervisor of its own: {error}")),
             }
@@ -134,35 +131,22 @@ impl Hook {
         Ok(())
     }
 
-    /// Sends a command that must not be lost: to who does not answer again and again, for a while.
-    fn tell(&mut self, processes: Vec<(Name, Name)>, command: &str) -> Result<Vec<Answer>, Cancelled> {
-        let mut answers = self.ask(processes, command);
-        for _ in 1..TRIES {
-            let is_silent = |(_, _, answer): &Answer| {
-                matches!(answer, Err(SendError::TimedOut(..) | SendError::Failed(..)))
-            };
-            let (silent, mut done): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(is_silent);
-            if silent.is_empty() {
-                return Ok(done);
-            }
-            let silent = silent.into_iter().map(|(job, process, _)| (job, process)).collect();
-            self.waiter.sleep_until(Instant::now() + TICK)?;
-            done.extend(self.ask(silent, command));
-            answers = done;
-        }
-        for (job, process, answer) in &answers {
+    /// Sends a command that must not be lost. Who does not answer in time may still carry it out:
+    /// what is in a queue stays there.
+    fn tell(&mut self, processes: Vec<(Name, Name)>, command: &str) -> Result<(), Cancelled> {
+        for (job, process, answer) in self.ask_for(processes, command, DEFAULT_WAIT)? {
             if let Err(error) = answer {
                 self.journal.say(format_args!("{command} to {job}/{process} failed: {error}"));
             }
         }
-        Ok(answers)
+        Ok(())
     }
 
     /// Step 1: the processes of the job whose containers are not going down.
     fn wait_for_the_others(&mut self) -> Result<Vec<(Name, Name)>, Cancelled> {
         loop {
             let monitored: Vec<(Name, Name)> = self
-                .ask(self.of_job(), "STATUS")
+                .status(self.of_job())?
                 .into_iter()
                 .filter(|answer| answer.1 != self.process && is_monitored(answer))
                 .map(|(job, process, _)| (job, process))
@@ -204,7 +188,7 @@ impl Hook {
             };
             // Looked at first: a hook that has just ended has said DRAINED before.
             let is_draining = Lock::is_held(&self.root.drain_lock(&self.job));
-            if !self.ask(own.clone(), "STATUS").iter().any(is_waited_for) {
+            if !self.status(own.clone())?.iter().any(is_waited_for) {
                 return Ok(());
             }
             if !is_draining && Instant::now() >= self.settled {
@@ -228,7 +212,7 @@ impl Hook {
                 Ok(Status { mode: Mode::Unmonitored, .. }) | Err(_) => true,
             };
             let waiting: Vec<(Name, Name)> = self
-                .ask(self.everybody(), "STATUS")
+                .status(self.everybody())?
                 .into_iter()
                 .filter(is_waited_for)
                 .map(|(job, process, _)| (job, process))
@@ -250,32 +234,11 @@ impl Hook {
             return Ok(());
         }
         self.journal.say(format_args!("stopping {}", list(&processes)));
-        let send = |who: &(Name, Name)| peers::send(&self.root, who, "STOP WAIT", STOP_WAIT);
-        let mut sent: Vec<((Name, Name), Result<Sent, SendError>)> =
-            processes.into_iter().map(|who| (send(&who), who)).map(|(sent, who)| (who, sent)).collect();
-        while !sent.is_empty() {
-            self.waiter.check()?;
-            let mut waiting = vec![];
-            for (who, answer) in sent {
-                let answer = match answer {
-                    Ok(mut asked) => match asked.try_answer(TICK) {
-                        None => {
-                            waiting.push((who, Ok(asked)));
-                            continue;
-                        }
-                        Some(answer) => answer.map(|_| ()),
-                    },
-                    Err(error) => Err(error),
-                };
-                match answer {
-                    Ok(()) | Err(SendError::NoSupervisor(_)) => {}
-                    Err(error) => {
-                        self.failed = true;
-                        self.journal.say(format_args!("cannot stop {}/{}: {error}", who.0, who.1));
-                    }
-                }
+        for (job, process, answer) in self.ask_for(processes, "STOP WAIT", STOP_WAIT)? {
+            match answer {
+                Ok(_) | Err(SendError::NoSupervisor(_)) => {}
+                Err(error) => self.fail(format!("cannot stop {job}/{process}: {error}")),
             }
-            sent = waiting;
         }
         Ok(())
     }
@@ -356,8 +319,18 @@ impl Hook {
         self.journal.say(message);
     }
 
-    fn ask(&self, processes: Vec<(Name, Name)>, command: &str) -> Vec<Answer> {
-        peers::ask(&self.root, processes, command, ANSWER_WAIT)
+    /// What these are doing now.
+    fn status(&mut self, processes: Vec<(Name, Name)>) -> Result<Vec<Answer>, Cancelled> {
+        self.ask_for(processes, "STATUS", ANSWER_WAIT)
+    }
+
+    fn ask_for(
+        &mut self,
+        processes: Vec<(Name, Name)>,
+        command: &str,
+        wait: Duration,
+    ) -> Result<Vec<Answer>, Cancelled> {
+        peers::ask_while(&self.root, processes, command, wait, || self.waiter.check())
     }
 
     fn own(&self) -> Vec<(Name, Name)> {

@@ -58,13 +58,9 @@ impl Waiter {
     /// One sleep: ends by a signal that [`Waiter::check`] has not taken yet, at `end`, at the limit,
     /// or when `readable` is.
     fn pause(&self, end: Option<Instant>, readable: Option<&ChildStdout>) {
-        let timeout = end.into_iter().chain(self.limit).min().map_or(PollTimeout::NONE, |end| {
-            let left = end.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-            PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
-        });
         let mut ready = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         ready.extend(readable.map(|output| PollFd::new(output.as_fd(), PollFlags::POLLIN)));
-        let _ = poll(&mut ready, timeout);
+        crate::poll::wait(&mut ready, end.into_iter().chain(self.limit).min());
     }
 
     /// TERM to a script's process group, KILL after a while, as when the agent cancels.

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 
 use super::child::{Children, Role};
 use super::files;
@@ -16,6 +16,7 @@ use crate::control::protocol::{self, Status};
 use crate::control::socket::{Address, ControlSocket, Received};
 use crate::log;
 use crate::paths::ProcessPaths;
+use crate::poll;
 use crate::signal::Signal;
 use crate::signals::Signals;
 
@@ -106,21 +107,11 @@ impl Runtime {
 
     /// Sleeps until there is something to do.
     fn wait(&self) {
-        let timeout = match self.machine.deadline() {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up: to wake too early would mean to wake twice.
-                let whole = left + Duration::from_micros(999);
-                PollTimeout::try_from(whole.as_millis()).unwrap_or(PollTimeout::MAX)
-            }
-        };
         let mut readable = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
         ];
-        // EINTR is a signal; any other error shows again in what is done next.
-        let _ = poll(&mut readable, timeout);
+        poll::wait(&mut readable, self.machine.deadline());
     }
 
     /// Handles one datagram; false if there is none.

@@ -422,6 +422,13 @@ impl Supervisor {
         assert!(kill(self.pid(), signal.number()));
     }
 
+    /// From here on it lives, and does nothing until it is continued.
+    #[track_caller]
+    pub fn freeze(&self) {
+        assert!(kill(self.pid(), libc::SIGSTOP));
+        wait_until("it is frozen", || state_of(self.pid()) == Some('T'));
+    }
+
     /// Sends a command from an autobound address and returns the raw answer.
     #[track_caller]
     pub fn ask(&self, command: &str) -> String {

@@ -2,8 +2,6 @@
 
 use std::process::{Output, Stdio};
 
-use nix::libc;
-
 use super::*;
 
 /// No file of a sender's is left.
@@ -24,12 +22,6 @@ fn sent(sandbox: &Sandbox, arguments: &[&str]) -> String {
     let output = send(sandbox, arguments);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
     text(&output.stdout)
-}
-
-/// It lives, and does nothing until it is continued.
-fn freeze(supervisor: &Supervisor) {
-    kill(supervisor.pid(), libc::SIGSTOP);
-    wait_until("it is stopped", || state_of(supervisor.pid()) == Some('T'));
 }
 
 #[test]
@@ -102,7 +94,7 @@ fn given_no_supervisor_then_send_names_the_socket_and_exits_3() {
 fn given_a_supervisor_that_does_not_answer_then_send_gives_up_in_time() {
     let sandbox = Sandbox::new();
     let supervisor = obedient(&sandbox);
-    freeze(&supervisor);
+    supervisor.freeze();
     for wait in ["0", "0.3"] {
         let output = send(&sandbox, &["STATUS", "j", "-p", "p", "--wait", wait]);
         assert_eq!(output.status.code(), Some(1));
@@ -206,7 +198,7 @@ fn stubborn_but_for_usr(sandbox: &Sandbox) -> Supervisor {
 fn given_a_supervisor_that_does_not_answer_then_probe_says_so() {
     let sandbox = Sandbox::new();
     let supervisor = obedient(&sandbox);
-    freeze(&supervisor);
+    supervisor.freeze();
     let output = sandbox.run(&["probe", "j", "-p", "p"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(complaint(&output).contains("no answer"));
