@@ -432,12 +432,37 @@ fn given_a_timeout_then_a_drain_is_cancelled_wherever_it_is() {
 }
 
 #[test]
-fn given_a_script_that_ignores_term_when_cancelled_then_it_is_killed() {
+fn given_a_cancelled_script_that_ends_first_then_its_children_can_clean_up() {
     let sandbox = Sandbox::new();
-    script(&sandbox, "j", "drain", "trap '' TERM; echo started >>$JOURNAL; while :; do sleep 0.1; done");
-    let output = drain(&sandbox, &["j", "--timeout", "0.3"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(journal(&sandbox), ["started"]);
+    let child = "(trap 'sleep 0.5; echo cleaned >>$JOURNAL; exit 0' TERM
+          echo started >>$JOURNAL; while :; do sleep 0.05; done) &";
+    // Whether or not somebody holds the stdout that we read.
+    for text in [format!("{child}\nwait"), format!("exec >&2\n{child}\nexec sleep 1000")] {
+        fs::write(sandbox.path("journal"), "").unwrap();
+        script(&sandbox, "j", "drain", &text);
+        let hook = start_drain(&sandbox, &["j"]);
+        wait_until("the child runs", || !journal(&sandbox).is_empty());
+        assert!(kill(hook.id() as i32, Signal::TERM.number()));
+        let output = hook.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(journal(&sandbox), ["started", "cleaned"], "{text}");
+    }
+}
+
+#[test]
+fn given_scripts_and_children_that_ignore_term_when_cancelled_then_they_are_killed() {
+    let sandbox = Sandbox::new();
+    let deaf = "trap '' TERM; echo started >>$JOURNAL; while :; do sleep 0.1; done";
+    script(&sandbox, "script", "drain", deaf);
+    script(&sandbox, "child", "drain", &format!("({deaf}) &\nwait"));
+    let hooks = ["script", "child"].map(|job| start_drain(&sandbox, &[job]));
+    wait_until("both run", || journal(&sandbox).len() == 2);
+    for hook in &hooks {
+        assert!(kill(hook.id() as i32, Signal::TERM.number()));
+    }
+    for hook in hooks {
+        assert_eq!(hook.wait_with_output().unwrap().status.code(), Some(1));
+    }
 }
 
 #[test]

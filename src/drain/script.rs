@@ -15,10 +15,14 @@ use nix::unistd::Pid;
 
 use crate::signal::Signal;
 use crate::signals::Signals;
+use crate::supervisor::tree;
 use crate::sys::Spawn;
 
-/// How long a cancelled script has, as under the agent.
+/// How long a cancelled script and its children have, as under the agent.
 const CANCEL_GRACE: Duration = Duration::from_secs(10);
+
+/// How often a cancelled script's process group is looked at.
+const TICK: Duration = Duration::from_millis(100);
 
 /// More than this no drain script has to say; what comes after it is read, and dropped.
 const MOST_OUTPUT: usize = 64 * 1024;
@@ -69,13 +73,11 @@ impl Waiter {
         // The limit has passed, perhaps; this one is our own.
         self.limit = None;
         let end = Instant::now() + CANCEL_GRACE;
-        loop {
-            // Takes the news first and looks then: what comes between ends the pause.
+        // Nobody tells of the end of a child's child, so this looks again and again.
+        while group_lives(group) && Instant::now() < end {
+            self.pause(Some(end.min(Instant::now() + TICK)), None);
+            // Takes the news, which would end each pause to come at once.
             let _ = self.check();
-            if has_ended(group) || Instant::now() >= end {
-                break;
-            }
-            self.pause(Some(end), None);
         }
         let _ = killpg(group, signal::Signal::SIGKILL);
     }
@@ -144,6 +146,13 @@ impl Script<'_> {
         }
         Ok(child.wait().map(|status| Finished { status, output }))
     }
+}
+
+/// Whether somebody of a script's process group is at work still. Its leader, which is not reaped
+/// yet, says nothing of the others; without `/proc` there is nobody else to ask.
+fn group_lives(group: Pid) -> bool {
+    let seen = if tree::proc_is_usable() { tree::group_is_alive(group).ok() } else { None };
+    seen.unwrap_or_else(|| !has_ended(group))
 }
 
 fn has_ended(pid: Pid) -> bool {

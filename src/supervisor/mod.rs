@@ -8,7 +8,7 @@ mod init;
 mod program;
 mod runtime;
 mod title;
-mod tree;
+pub(crate) mod tree;
 
 use std::ffi::OsString;
 

@@ -29,6 +29,7 @@ type Identity = (Pid, u64);
 struct Stat {
     pid: Pid,
     parent: Pid,
+    group: Pid,
     state: u8,
     threads: u32,
     /// Clock ticks from boot to its start: tells it from a later process with its PID.
@@ -51,6 +52,7 @@ impl Stat {
             pid: Pid::from_raw(pid.parse().ok()?),
             state: *field(3)?.as_bytes().first()?,
             parent: Pid::from_raw(field(4)?.parse().ok()?),
+            group: Pid::from_raw(field(5)?.parse().ok()?),
             threads: field(20)?.parse().ok()?,
             start: field(22)?.parse().ok()?,
         })
@@ -112,16 +114,28 @@ pub fn kill() -> io::Result<()> {
     result
 }
 
-/// Our live descendants.
-fn descendants() -> io::Result<Vec<Stat>> {
-    let mut children: HashMap<Pid, Vec<Stat>> = HashMap::new();
+/// Whether somebody of a process group lives; a zombie does not count.
+pub fn group_is_alive(group: Pid) -> io::Result<bool> {
+    Ok(processes()?.iter().any(|process| process.group == group && !process.is_dead()))
+}
+
+/// All processes that can be seen.
+fn processes() -> io::Result<Vec<Stat>> {
+    let mut found = vec![];
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str() else { continue };
         // One that cannot be read has just ended.
-        if let Some(stat) = pid.parse().ok().and_then(|pid| Stat::read(Pid::from_raw(pid))) {
-            children.entry(stat.parent).or_default().push(stat);
-        }
+        found.extend(pid.parse().ok().and_then(|pid| Stat::read(Pid::from_raw(pid))));
+    }
+    Ok(found)
+}
+
+/// Our live descendants.
+fn descendants() -> io::Result<Vec<Stat>> {
+    let mut children: HashMap<Pid, Vec<Stat>> = HashMap::new();
+    for process in processes()? {
+        children.entry(process.parent).or_default().push(process);
     }
     let mut found = children.remove(&getpid()).unwrap_or_default();
     let mut next = 0;
@@ -171,6 +185,7 @@ mod tests {
             let expected = Stat {
                 pid: Pid::from_raw(42),
                 parent: Pid::from_raw(1),
+                group: Pid::from_raw(7),
                 state: b'S',
                 threads: 1,
                 start: 8899,
