@@ -41,7 +41,11 @@ fn start_drain(sandbox: &Sandbox, arguments: &[&str]) -> Child {
 }
 
 fn mode(supervisor: &Supervisor) -> String {
-    supervisor.ask("STATUS").rsplit(' ').next().unwrap().to_owned()
+    mode_after(supervisor, "STATUS")
+}
+
+fn mode_after(supervisor: &Supervisor, command: &str) -> String {
+    supervisor.ask(command).rsplit(' ').next().unwrap().to_owned()
 }
 
 /// Fills the queue of one that does not receive, so that nobody can send to it.
@@ -293,6 +297,80 @@ fn given_one_container_that_restarts_in_a_living_pod_then_the_jobs_others_run_on
         }
         assert!(journal(&sandbox).is_empty());
     }
+}
+
+#[test]
+fn given_a_peer_that_does_not_answer_then_nothing_is_drained_and_the_hook_names_it() {
+    let sandbox = Sandbox::new();
+    let [p, q, r, s] =
+        ["p", "q", "r", "s"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
+    for supervisor in [&p, &q, &r, &s] {
+        supervisor.main_pid();
+    }
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    assert_eq!(mode_after(&q, "UNMONITOR"), "unmonitored");
+    r.freeze();
+    let output = drain(&sandbox, &["j", "-p", "p", "--settle", "0.3"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains(
+            "only this container goes down: j/r does not answer; no hook runs for j/s (still monitored)\n"
+        ),
+        "{said}"
+    );
+    assert!(journal(&sandbox).is_empty());
+    r.signal(Signal::CONT);
+    assert_eq!(p.ask("STATUS"), "OK stopped - unmonitored");
+    assert_eq!((q.state(), r.state(), s.state()), ("running".into(), "running".into(), "running".into()));
+    assert_eq!((mode(&r), mode(&s)), ("monitored".into(), "monitored".into()));
+}
+
+#[test]
+fn given_a_peer_that_answers_late_then_it_is_waited_for_until_the_hooks_have_settled() {
+    let sandbox = Sandbox::new();
+    let [p, q] = ["p", "q"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
+    p.main_pid();
+    q.main_pid();
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    assert_eq!(mode_after(&q, "UNMONITOR"), "unmonitored");
+    q.freeze();
+    let hook = start_drain(&sandbox, &["j", "-p", "p", "--settle", "600"]);
+    wait_until("the hook is at work", || mode(&p) == "unmonitored");
+    q.signal(Signal::CONT);
+    let output = hook.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(journal(&sandbox), ["drain"]);
+    assert_eq!((p.state(), q.state()), ("stopped".into(), "stopped".into()));
+}
+
+#[test]
+fn given_an_own_supervisor_that_is_slow_to_answer_then_it_is_unmonitored_all_the_same() {
+    let sandbox = Sandbox::new();
+    let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    j.main_pid();
+    script(&sandbox, "j", "pre-stop", "echo pre-stop >>$JOURNAL");
+    j.freeze();
+    let hook = start_drain(&sandbox, &["j"]);
+    let log = sandbox.path("sys/log/j/container-run-drain.log");
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    wait_until("the hook has given up waiting for an answer", || !journal(&sandbox).is_empty());
+    assert!(said().contains("UNMONITOR to j/j failed: no answer from "), "{}", said());
+    assert!(!said().contains("no supervisor"), "{}", said());
+    j.signal(Signal::CONT);
+    let output = hook.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(j.ask("STATUS"), "OK stopped - drained");
+}
+
+#[test]
+fn given_no_supervisor_of_its_own_then_the_hook_says_so_and_drains() {
+    let sandbox = Sandbox::new();
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    let output = drain(&sandbox, &["j"]);
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("no supervisor of its own: no supervisor is at "));
+    assert_eq!(journal(&sandbox), ["drain"]);
 }
 
 #[test]

@@ -93,13 +93,9 @@ struct Hook {
 impl Hook {
     fn drain(&mut self, options: &Drain) -> Result<(), Cancelled> {
         self.unmonitor()?;
-        let restarting = if options.pod { vec![] } else { self.wait_for_the_others()? };
-        if !restarting.is_empty() {
-            self.journal.say(format_args!(
-                "only this container goes down: no hook runs for {} ({} still monitored)",
-                list(&restarting),
-                if restarting.len() == 1 { "it is" } else { "they are" },
-            ));
+        let staying = if options.pod { vec![] } else { self.wait_for_the_others()? };
+        if !staying.is_empty() {
+            self.journal.say(format_args!("only this container goes down: {}", reasons(&staying)));
             return self.stop(self.own());
         }
         if options.wait_only {
@@ -123,9 +119,12 @@ impl Hook {
     fn unmonitor(&mut self) -> Result<(), Cancelled> {
         for (_, _, answer) in self.status(self.own())? {
             match answer {
-                Ok(Status { mode: Mode::Monitored, .. }) => self.tell(self.own(), "UNMONITOR")?,
-                Ok(_) => {}
-                Err(error) => self.journal.say(format_args!("no supervisor of its own: {error}")),
+                Ok(Status { mode: Mode::Unmonitored | Mode::Drained, .. }) => {}
+                Err(error @ SendError::NoSupervisor(_)) => {
+                    self.journal.say(format_args!("no supervisor of its own: {error}"));
+                }
+                // One that is too busy to answer does later what it is told now.
+                Ok(_) | Err(_) => self.tell(self.own(), "UNMONITOR")?,
             }
         }
         Ok(())
@@ -142,17 +141,15 @@ impl Hook {
         Ok(())
     }
 
-    /// Step 1: the processes of the job whose containers are not going down.
-    fn wait_for_the_others(&mut self) -> Result<Vec<(Name, Name)>, Cancelled> {
+    /// Step 1: what the processes of the job said whose containers are not going down. They are
+    /// looked at once at least, however long step 0 took: their hooks had that time, too.
+    fn wait_for_the_others(&mut self) -> Result<Vec<Answer>, Cancelled> {
         loop {
-            let monitored: Vec<(Name, Name)> = self
-                .status(self.of_job())?
-                .into_iter()
-                .filter(|answer| answer.1 != self.process && is_monitored(answer))
-                .map(|(job, process, _)| (job, process))
-                .collect();
-            if monitored.is_empty() || Instant::now() >= self.settled {
-                return Ok(monitored);
+            let others = self.of_job().into_iter().filter(|(_, process)| *process != self.process).collect();
+            let mut answers = self.status(others)?;
+            answers.retain(is_monitored);
+            if answers.is_empty() || Instant::now() >= self.settled {
+                return Ok(answers);
             }
             self.waiter.sleep_until(Instant::now() + TICK)?;
         }
@@ -354,6 +351,15 @@ fn is_monitored((_, _, answer): &Answer) -> bool {
         Ok(status) => status.mode == Mode::Monitored,
         Err(error) => matches!(error, SendError::TimedOut(..) | SendError::Failed(..)),
     }
+}
+
+/// Why these are taken for processes whose containers live on.
+fn reasons(answers: &[Answer]) -> String {
+    let reason = |(job, process, answer): &Answer| match answer {
+        Ok(_) => format!("no hook runs for {job}/{process} (still monitored)"),
+        Err(_) => format!("{job}/{process} does not answer"),
+    };
+    answers.iter().map(reason).collect::<Vec<_>>().join("; ")
 }
 
 fn list(processes: &[(Name, Name)]) -> String {
