@@ -42,3 +42,13 @@ pub fn connect(socket: &UnixDatagram, path: &Path) -> io::Result<()> {
     let has_proc = fs::symlink_metadata(&by_descriptor).is_ok();
     socket.connect(if has_proc { &by_descriptor } else { path })
 }
+
+/// Looks whether somebody holds the socket at `path`.
+///
+/// # Errors
+///
+/// ConnectionRefused if nobody does, NotFound if there is none. Any other error (it is connected to
+/// somebody else, or it is not for us) comes from one that somebody holds.
+pub fn look(path: &Path) -> io::Result<()> {
+    connect(&UnixDatagram::unbound()?, path)
+}

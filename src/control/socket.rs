@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +14,7 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
 
+use super::client::RETURN_PREFIX;
 use super::protocol::LONGEST_COMMAND;
 use super::reach::{self, LONGEST_ADDRESS};
 use crate::lock::{Lock, inode, remove_if_still};
@@ -72,6 +72,7 @@ impl ControlSocket {
             bail!("another supervisor holds {}", path.display());
         };
         refuse_what_is_not_ours_to_replace(path)?;
+        remove_dead_return_addresses(folder);
         let socket = bind_at(path, folder).with_context(|| format!("cannot bind {}", path.display()))?;
         let inode = inode(path).with_context(|| format!("cannot look at {}", path.display()))?;
         Ok(Self { socket, path: path.to_owned(), inode, _lock: lock })
@@ -122,11 +123,26 @@ fn refuse_what_is_not_ours_to_replace(path: &Path) -> Result<()> {
     if !kind.is_socket() {
         bail!("cannot bind {}: something that is not a socket lies there", path.display());
     }
-    let probe = UnixDatagram::unbound().context("cannot make a socket")?;
-    match reach::connect(&probe, path) {
+    match reach::look(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         _ => bail!("cannot bind {}: another process holds it", path.display()),
+    }
+}
+
+/// Removes what senders left who were killed while they waited for an answer. Who waits now holds
+/// his own.
+fn remove_dead_return_addresses(folder: &Path) {
+    let is_dead =
+        |path: &Path| reach::look(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(RETURN_PREFIX.as_bytes())
+            && let Ok(inode) = inode(&path)
+            && is_dead(&path)
+        {
+            remove_if_still(&path, inode);
+        }
     }
 }
 

@@ -255,3 +255,54 @@ fn given_socket_paths_around_and_beyond_the_longest_address_then_all_works() {
         }
     }
 }
+
+#[test]
+fn given_return_addresses_of_killed_senders_when_a_supervisor_starts_then_only_the_dead_go() {
+    let mut sandbox = Sandbox::new();
+    sandbox.may_leave_files();
+    let supervisor = stubborn(&sandbox);
+    let folder = sandbox.path("data/j");
+    let names = || {
+        let entries = fs::read_dir(&folder).unwrap().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| name.starts_with(".answer-"))
+            .collect();
+        names.sort();
+        names
+    };
+    // A waiting sender that lives, and one that is killed.
+    let start_sender = || {
+        let before = names().len();
+        let mut sender = sandbox.command();
+        sender.args(["send", "STOP", "j", "-p", "p", "--wait", "600"]);
+        let sender = sender.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("it waits", || names().len() > before);
+        sender
+    };
+    let mut living = start_sender();
+    let of_the_living = names();
+    let mut killed = start_sender();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // What looks like one: bound by somebody who lives, and one of them connected to somebody else.
+    let bound = UnixDatagram::bind(folder.join(".answer-bound")).unwrap();
+    let connected = UnixDatagram::bind(folder.join(".answer-connected")).unwrap();
+    connected.connect(folder.join(".answer-bound")).unwrap();
+    fs::write(folder.join(".answer-file"), "precious").unwrap();
+    let dead = sandbox.path("dead");
+    drop(UnixDatagram::bind(&dead).unwrap());
+    std::os::unix::fs::symlink(&dead, folder.join(".answer-link")).unwrap();
+    drop(UnixDatagram::bind(folder.join("another.sock")).unwrap());
+
+    let other = sandbox.supervise_as("j", "q", &[], &["sleep", "600"]);
+    other.main_pid();
+    let kept = [".answer-bound", ".answer-connected", ".answer-file", ".answer-link"].map(str::to_owned);
+    let mut expected = [&of_the_living[..], &kept].concat();
+    expected.sort();
+    assert_eq!(names(), expected);
+    assert!(folder.join("another.sock").exists() && dead.exists());
+    supervisor.ask("SIGNAL KILL");
+    assert!(living.wait().unwrap().success(), "it has got its answer");
+    drop(bound);
+}
