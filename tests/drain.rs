@@ -462,6 +462,39 @@ fn given_a_hook_that_is_called_twice_then_the_second_passes_through_and_stays_dr
 }
 
 #[test]
+fn given_somebody_who_holds_the_drain_lock_then_the_hook_says_so_and_can_be_cancelled() {
+    let mut sandbox = Sandbox::new();
+    sandbox.may_leave_files();
+    let supervisor = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    supervisor.main_pid();
+    script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
+    let path = sandbox.path("data/j/.drain.lock");
+    let held = fs::File::create(&path).unwrap();
+    held.try_lock().unwrap();
+    let log = sandbox.path("sys/log/j/container-run-drain.log");
+    let waiting = format!("waiting for another drain of j, which holds {}\n", path.display());
+    let times_said = || fs::read_to_string(&log).unwrap_or_default().matches(&waiting).count();
+
+    let told = start_drain(&sandbox, &["j"]);
+    wait_until("it says what it waits for", || times_said() == 1);
+    assert!(kill(told.id() as i32, Signal::TERM.number()));
+    let limited = start_drain(&sandbox, &["j", "--timeout", "3"]);
+    for hook in [told, limited] {
+        let output = hook.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("cancelled"), "{}", text(&output.stderr));
+    }
+    assert_eq!(times_said(), 2, "each says it once");
+    assert!(journal(&sandbox).is_empty());
+
+    let patient = start_drain(&sandbox, &["j"]);
+    wait_until("it waits, too", || times_said() == 3);
+    drop(held);
+    assert!(patient.wait_with_output().unwrap().status.success());
+    assert_eq!(journal(&sandbox), ["drain"]);
+}
+
+#[test]
 fn given_a_term_then_the_scripts_group_gets_it_and_the_hook_fails_at_once() {
     let sandbox = Sandbox::new();
     let supervisor = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);

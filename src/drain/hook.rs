@@ -159,11 +159,17 @@ impl Hook {
     /// lives. While another one does, which is a hook called twice, this one waits.
     fn lock(&mut self) -> Result<Option<Lock>, Cancelled> {
         let path = self.root.drain_lock(&self.job);
+        let mut said = false;
         // Without the folder there is no supervisor either, and nobody who would wait.
         while path.parent().is_some_and(Path::is_dir) {
             match Lock::try_take(&path) {
                 Ok(Some(lock)) => return Ok(Some(lock)),
-                Ok(None) => self.waiter.sleep_until(Instant::now() + TICK)?,
+                Ok(None) if said => self.waiter.sleep_until(Instant::now() + TICK)?,
+                Ok(None) => {
+                    let (job, path) = (&self.job, path.display());
+                    self.journal.say(format_args!("waiting for another drain of {job}, which holds {path}"));
+                    said = true;
+                }
                 Err(error) => {
                     self.journal.say(format_args!("draining without a lock: {error:#}"));
                     return Ok(None);
