@@ -239,6 +239,19 @@ haproxy_goes_on_when_the_time_is_over() {
 in_both_forms "haproxy: a missing socket and a slow master are logged, and it goes on" \
   haproxy_goes_on_when_the_time_is_over
 
+@test "haproxy: a lock that cannot be made does not keep it from draining" {
+  start_haproxy ENDS_ON=USR1
+  # There is no such file, and none can be made.
+  ln -s "$ROOT/nosuch/file" "$run_folder/drain.lock"
+  write_script plain haproxy/haproxy
+  run_script
+  assert_success
+  assert_output 0
+  assert_diary 'master USR1' 'master ended'
+  assert_logged haproxy "error: cannot make $run_folder/drain.lock"
+  rm "$run_folder/haproxy.pid"
+}
+
 @test "haproxy: whoever is no descendant of the main process is never signalled" {
   start_haproxy
   write_script plain haproxy/haproxy

@@ -112,7 +112,8 @@ if [ -e "$lock" ]; then
 elif running haproxy; then
   disable_frontends
   sleep "$grace_time"
-  : >"$lock"
+  # `:` would end the script here if the file cannot be made.
+  true >"$lock" || log "error: cannot make $lock: the next call will drain again"
   stop_master
 else
   log 'haproxy does not run: nothing to do'
