@@ -219,6 +219,14 @@ load helper
   bpm_succeeds signal web KILL
 }
 
+@test "running complains of a supervisor that does not answer: the process may run" {
+  start_job web
+  kill -STOP "$supervisor"
+  bpm_complains 'no answer from .*web_containerrun.sock' running web
+  kill -CONT "$supervisor"
+  bpm_succeeds running web
+}
+
 @test "pid prints the PID of the main process" {
   start_job web
   bpm_says "$main" pid web

@@ -325,6 +325,58 @@ in_both_forms "reverse_log_proxy: TERM without waiting, and 60" proxy_drains
   assert_diary
 }
 
+# freeze_supervisor: the one of the process that was started last lives, and answers nobody.
+freeze_supervisor() {
+  local below
+  # It is the child of the container's init.
+  below=$(<"/proc/$supervisor/task/$supervisor/children")
+  frozen=${below%% *}
+  kill -STOP "$frozen"
+}
+
+@test "a supervisor that does not answer is not taken for one whose process has ended" {
+  require_pod
+  start_process gorouter gorouter-healthchecker
+  start_process gorouter gorouter
+  freeze_supervisor
+  write_script plain routing/gorouter
+  script_prints -5
+  assert_logged gorouter 'error: cannot tell whether gorouter runs: Error: no answer from '
+  refute_logged gorouter '.*does not run'
+  kill -CONT "$frozen"
+  # What was sent meanwhile is not lost.
+  wait_for has_happened 'gorouter USR1'
+}
+
+@test "a bpm that fails is not taken for processes that have ended" {
+  require_pod
+  start_process cc_uploader cc_uploader
+  write_script plain capi/cc_uploader cc_uploader_drain_timeout_in_minutes=0
+  local failure
+  for failure in 'echo "Error: broken" >&2; exit 1' 'exit 2' 'kill -KILL $$'; do
+    printf '#!/bin/sh\n%s\n' "$failure" >"$ROOT/jobs/bpm/bin/bpm"
+    rm -rf "$ROOT/sys/log"
+    script_prints 0
+    assert_equal "$(grep -c 'error: cannot tell whether cc_uploader runs' "$ROOT/sys/log/cc_uploader/drain.log")" 1
+    assert_logged cc_uploader 'error: cc_uploader did not end'
+    refute_logged cc_uploader '.*(does not run|is gone)'
+  done
+  assert_diary
+}
+
+@test "workers that cannot be asked for are waited for, and an error in the end" {
+  require_pod
+  start_process cloud_controller_ng local_worker_1
+  write_script plain capi/cloud_controller_ng local_worker_grace_period_seconds=0 number_of_workers=2
+  # It knows of all but the workers.
+  printf '#!/bin/sh\ncase $* in *worker*) echo broken >&2 ;; esac\nexit 1\n' >"$ROOT/jobs/bpm/bin/bpm"
+  script_prints 0
+  assert_logged cloud_controller_ng 'nginx does not run'
+  assert_logged cloud_controller_ng 'error: cannot tell whether local_worker_1 runs: broken'
+  assert_logged cloud_controller_ng 'error: cannot tell whether local_worker_2 runs: broken'
+  assert_logged cloud_controller_ng 'error: workers are still there after KILL'
+}
+
 @test "BPM_BOSH_ROOT moves the root that a replacement uses" {
   require_pod
   start_process gorouter gorouter

@@ -241,11 +241,11 @@ is_alive() {
   [ -e "$files.running" ] && deliver STATUS
 }
 
-# Leaves the PID of the main process in $pid; 1 if it does not run.
+# Leaves the PID of the main process in $pid; 1 if it does not run, 2 if nobody answers for it.
 find_pid() {
   pid=''
   if have "$binary"; then
-    tell STATUS || return 1
+    tell STATUS || return $(($? == no_supervisor ? 1 : 2))
     pid=${said#* }
     pid=${pid%% *}
     [ "$pid" != - ]
@@ -302,7 +302,13 @@ is_signal() {
 }
 
 say_running() {
-  if find_pid; then set -- yes 0; else set -- no 1; fi
+  find_pid
+  case $? in
+    0) set -- yes 0 ;;
+    1) set -- no 1 ;;
+    # It may run all the same.
+    *) fail "$said" ;;
+  esac
   # Drain scripts' stdout is read by BOSH; a person's terminal is not.
   [ ! -t 1 ] || printf '%s\n' "$1"
   exit "$2"

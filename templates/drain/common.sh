@@ -31,9 +31,24 @@ fail() {
 # Without bpm everything would look as if it had stopped.
 [ -x "$root/jobs/bpm/bin/bpm" ] || fail "cannot run $root/jobs/bpm/bin/bpm: there is no such program"
 
-# running PROCESS: whether it is alive.
+# The processes of which it was said that nobody can tell.
+complaints=''
+
+# running PROCESS: whether it is alive, or may be. bpm says nothing of one that does not run; what it
+# complains of, a supervisor that does not answer perhaps, must not pass for an end.
 running() {
-  bpm running "$job" -p "$1"
+  trouble=$(bpm running "$job" -p "$1" 2>&1)
+  case $?:$trouble in
+    0:*) return 0 ;;
+    1:) return 1 ;;
+  esac
+  case $complaints in
+    *"/$1/"*) ;;
+    *)
+      complaints="$complaints/$1/"
+      log "error: cannot tell whether $1 runs: $trouble"
+      ;;
+  esac
 }
 
 # signal_if_running SIGNAL PROCESS: fails if there was nobody to signal.
@@ -44,7 +59,7 @@ signal_if_running() {
     return 1
   }
   log "$1 to $2"
-  bpm signal "$job" "$1" -p "$2"
+  trouble=$(bpm signal "$job" "$1" -p "$2" 2>&1) || log "$2 did not get it: $trouble"
 }
 
 # now: hundredths of a second on a clock that nobody sets.
