@@ -1,9 +1,9 @@
 //! Writing a file so that nobody ever reads half of it, and no planted link is followed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,17 @@ use anyhow::{Context, Result};
 ///
 /// The folder or file cannot be made; the message names it. Nothing half-written is left.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    write_by_way_of(&with_suffix(path, "~"), path, content, mode)
+    write_by_way_of(&with_suffix(path, "~"), path, content, mode, |_| Ok(()))
+}
+
+/// The same with the mode and the owner of another file.
+///
+/// # Errors
+///
+/// As for [`write()`].
+pub fn write_like(path: &Path, content: &[u8], metadata: &Metadata) -> Result<()> {
+    // Nobody else may read it before its mode and its owner are right.
+    write_by_way_of(&with_suffix(path, "~"), path, content, 0o600, |file| take_after(file, metadata))
 }
 
 /// The same for a file that others may be writing, too: each has a temporary name of its own, and
@@ -32,14 +42,21 @@ pub fn write_shared(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     // A PID is not enough: containers that share the folder have PIDs of their own.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let suffix = format!("~{}-{now}", std::process::id());
-    write_by_way_of(&with_suffix(path, &suffix), path, content, mode)
+    write_by_way_of(&with_suffix(path, &suffix), path, content, mode, |_| Ok(()))
 }
 
-fn write_by_way_of(temporary: &Path, path: &Path, content: &[u8], mode: u32) -> Result<()> {
+fn write_by_way_of(
+    temporary: &Path,
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    finish: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<()> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
     fill(temporary, content, mode)
+        .and_then(|file| finish(&file))
         .and_then(|()| fs::rename(temporary, path))
         .inspect_err(|_| drop(fs::remove_file(temporary)))
         .with_context(|| format!("cannot write {}", path.display()))
@@ -54,26 +71,43 @@ pub fn make_folder(folder: &Path) -> Result<()> {
         .with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// The path of a file whose name is longer by `suffix`.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
 }
 
-fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    match fs::remove_file(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Removes a name, and nothing that it may point at. One that is gone already is no error.
+pub fn remove(path: &Path) -> io::Result<()> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match fs::remove_file(path) {
+        Err(error) if !matches!(error.kind(), NotFound | NotADirectory) => Err(error),
+        _ => Ok(()),
     }
+}
+
+fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<File> {
+    remove(temporary)?;
     // `create_new` follows no link, not even one to nowhere.
     let mut file = File::options().write(true).create_new(true).mode(mode).open(temporary)?;
-    file.write_all(content)
+    file.write_all(content)?;
+    Ok(file)
+}
+
+fn take_after(file: &File, metadata: &Metadata) -> io::Result<()> {
+    let made = file.metadata()?;
+    if (made.uid(), made.gid()) != (metadata.uid(), metadata.gid()) {
+        fchown(file, Some(metadata.uid()), Some(metadata.gid()))?;
+    }
+    // After the owner: a change of owner takes the set-user-id bit away.
+    file.set_permissions(fs::Permissions::from_mode(metadata.mode() & 0o7777))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn missing_folders_are_made_and_an_old_file_is_replaced() {

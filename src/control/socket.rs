@@ -156,7 +156,7 @@ fn bind_at(path: &Path, folder: &Path) -> io::Result<OwnedFd> {
         setsockopt(&descriptor, sockopt::SndBuf, &SEND_BUFFER)?;
     }
     if path.as_os_str().len() <= LONGEST_ADDRESS {
-        remove_dead(path)?;
+        whole_file::remove(path)?;
         bind_privately(&descriptor, path)?;
     } else {
         // A name that no address can hold: bound under a short one beside it, then renamed.
@@ -164,19 +164,12 @@ fn bind_at(path: &Path, folder: &Path) -> io::Result<OwnedFd> {
         path.file_name().hash(&mut hasher);
         let name = format!(".{:016x}.sock", hasher.finish());
         let temporary = folder.join(&name);
-        remove_dead(&temporary)?;
+        whole_file::remove(&temporary)?;
         let opened = reach::open(folder)?;
         bind_privately(&descriptor, &reach::path_of(&opened).join(&name))?;
         fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     }
     Ok(descriptor)
-}
-
-fn remove_dead(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 fn bind_privately(descriptor: &OwnedFd, path: &Path) -> io::Result<()> {

@@ -1,7 +1,5 @@
 //! Pidfile and sentinel: there exactly while the main process is alive.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -28,14 +26,6 @@ pub fn remove(paths: &ProcessPaths) -> Result<()> {
     sentinel.and(pidfile)
 }
 
-/// Removes a name, and nothing that it may point at.
-pub fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error)
-            if error.kind() != io::ErrorKind::NotFound && error.kind() != io::ErrorKind::NotADirectory =>
-        {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
+fn remove_file(path: &Path) -> Result<()> {
+    whole_file::remove(path).with_context(|| format!("cannot remove {}", path.display()))
 }

@@ -3,10 +3,8 @@
 //! What is there decides: a file of ours is brought up to date, an original that the replacement
 //! is for is kept as `FILE.orig` and replaced, and anything else is left alone, with a message.
 
-use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +14,7 @@ use super::catalogue::{Form, Patch};
 use super::values::{Settings, Values};
 use crate::log;
 use crate::paths::BoshRoot;
+use crate::whole_file::{self, with_suffix};
 
 /// How `apply` was asked to go about it.
 pub struct Apply<'a> {
@@ -79,7 +78,7 @@ impl Apply<'_> {
         lock.lock().with_context(cannot)?;
         let plan = self.plan(patch, &path).with_context(cannot)?;
         let name = patch.name();
-        let (path, orig) = (path.display(), with_ending(&path, ".orig"));
+        let (path, orig) = (path.display(), with_suffix(&path, ".orig"));
         Ok(match (plan.found == plan.wanted, plan.is_original) {
             (true, _) => format!("{name}: {path} is as it should be"),
             (false, is_original) => {
@@ -154,50 +153,18 @@ fn filter(script: &str, path: &Path) -> Result<Vec<u8>> {
 
 impl Plan {
     fn carry_out(&self) -> Result<()> {
-        let orig = with_ending(&self.path, ".orig");
+        let orig = with_suffix(&self.path, ".orig");
         let is_new = !orig.exists();
         if self.is_original {
-            write_like(&self.metadata, &orig, &self.found)?;
+            whole_file::write_like(&orig, &self.found, &self.metadata)?;
         }
-        write_like(&self.metadata, &self.path, &self.wanted).inspect_err(|_| {
+        whole_file::write_like(&self.path, &self.wanted, &self.metadata).inspect_err(|_| {
             // Nothing was replaced, so nothing is to be kept.
             if self.is_original && is_new {
                 drop(fs::remove_file(&orig));
             }
         })
     }
-}
-
-/// Writes a file whole, with the mode and the owner of another one.
-fn write_like(metadata: &Metadata, path: &Path, content: &[u8]) -> Result<()> {
-    let temporary = with_ending(path, "~");
-    fill(&temporary, metadata, content)
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(&temporary)))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn fill(temporary: &Path, metadata: &Metadata, content: &[u8]) -> io::Result<()> {
-    match fs::remove_file(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    // `create_new` follows no link, not even one to nowhere. Nobody else may read it before its
-    // mode and its owner are right.
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(temporary)?;
-    file.write_all(content)?;
-    let made = file.metadata()?;
-    if (made.uid(), made.gid()) != (metadata.uid(), metadata.gid()) {
-        fchown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
-    }
-    // After the owner: a change of owner takes the set-user-id bit away.
-    file.set_permissions(fs::Permissions::from_mode(metadata.mode() & 0o7777))
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 fn folder_of(path: &Path) -> &Path {
