@@ -411,17 +411,6 @@ write_logs() {
   done
 }
 
-@test "--help and -h after a command print the usage and do nothing else" {
-  start_job web
-  for words in 'stop --help' 'stop web --help' 'stop -h web' 'term web -h'; do
-    # shellcheck disable=SC2086 # these are words
-    run_bpm $words
-    assert_success
-    assert_line --partial 'bpm start JOB'
-  done
-  assert_running web
-}
-
 @test "run, shell and trace say in one line what to use instead" {
   for command in run shell trace; do
     bpm_complains "bpm $command " "$command" web

@@ -120,12 +120,15 @@ two_processes() {
   done
 }
 
-@test "an unknown command is an error" {
-  bpm_fails 'unknown command "x" for "bpm"' x
-  bpm_fails 'unknown command "restart" for "bpm"' restart web
-  bpm_fails 'unknown command "" for "bpm"' ''
-  bpm_fails 'unknown command "STOP" for "bpm"' STOP web
-  bpm_fails 'unknown command "a b*" for "bpm"' 'a b*'
+@test "an unknown command is an error, and nothing is done" {
+  start_job web
+  for name in x restart '' STOP 'a b*'; do
+    run_bpm "$name" web
+    assert_failure 1
+    refute_output
+    assert_equal "${stderr_lines[0]}" "Error: unknown command \"$name\" for \"bpm\""
+  done
+  assert_running web
 }
 
 @test "an unknown flag in place of a command is an error" {

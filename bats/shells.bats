@@ -59,7 +59,7 @@ the_errors() {
   bpm_fails 'unknown flag: --x' stop --x web
   bpm_fails "unknown shorthand flag: 'x' in -xy" stop -xy web
   bpm_fails "unknown shorthand flag: 'x' in -xy" -xy
-  bpm_fails 'unknown command "x*" for "bpm"' 'x*'
+  bpm_complains 'unknown command "x\*" for "bpm"' 'x*'
   bpm_complains '.*nosuch' start nosuch
   mkdir -p "$ROOT/jobs/new"
   bpm_warns 'Warning: ' start new

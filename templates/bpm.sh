@@ -41,7 +41,7 @@ Usage:
   bpm list                            list all processes
   bpm logs JOB [-p PROCESS] [flags]   print the end of its log
   bpm version                         print the version
-  bpm help                            print this text
+  bpm help [COMMAND]                  print this text, or more about a command
 
 Flags:
   -p, --process PROCESS   the process, if it is not named like the job
@@ -58,6 +58,169 @@ fail() {
   exit 1
 }
 
+# --- help ---------------------------------------------------------------------------------------
+
+# explain COMMAND: prints its help; 1 if there is no such command.
+explain() {
+  case $1 in
+    start)
+      about 'start JOB [-p PROCESS]' <<'TEXT'
+Starts the process and waits until it runs, at most 30 s. During a stop it waits
+for that first. Where no supervisor is there yet it warns, if JOB is installed:
+the process's container will start it.
+
+Exit code: 0 it runs, also if it did before; 1 it does not.
+Example:   bpm start web -p worker
+TEXT
+      ;;
+    stop)
+      about 'stop JOB [-p PROCESS]' <<'TEXT'
+Stops the process and waits until it and all its descendants are gone, at most
+30 s. It gets SIGTERM, and what is left of them after 20 s SIGKILL, unless the
+supervisor's options say otherwise.
+
+Exit code: 0 stopped, also if it was, or no supervisor lives; 1 it is not.
+Example:   bpm stop web
+TEXT
+      ;;
+    term)
+      about 'term JOB [-p PROCESS]' <<'TEXT'
+Stops the process as `bpm stop` does, but does not wait.
+
+Exit code: 0 it was told, or nothing runs; 1 the supervisor does not answer.
+Example:   bpm term web
+TEXT
+      ;;
+    quit)
+      about 'quit JOB [-p PROCESS]' <<'TEXT'
+Sends SIGQUIT to the process: for a thread dump, or to end it in its own way. An
+end soon after it counts as a stop.
+
+Exit code: 0 it was told, or nothing runs; 1 the supervisor does not answer.
+Example:   bpm quit web
+TEXT
+      ;;
+    signal)
+      about 'signal JOB SIGNAL [-p PROCESS]' <<'TEXT'
+Sends a signal to the process, named as by `kill -l`, with or without SIG. KILL
+is for the process and all its descendants.
+
+Exit code: 0 sent; 1 the process does not run, or there is no such signal.
+Example:   bpm signal web USR1
+TEXT
+      ;;
+    running)
+      about 'running JOB [-p PROCESS]' <<'TEXT'
+Tells whether the process is alive. On a terminal it prints yes or no.
+
+Exit code: 0 yes; 1 no.
+Example:   until bpm running web; do sleep 1; done
+TEXT
+      ;;
+    pid)
+      about 'pid JOB [-p PROCESS]' <<'TEXT'
+Prints the PID of the process, as its own container sees it. To signal it from
+another container there is `bpm signal`.
+
+Exit code: 0; 1 the process does not run.
+Example:   bpm pid web
+TEXT
+      ;;
+    list)
+      about list <<'TEXT'
+Lists all processes that have, or had, a supervisor: JOB or JOB.PROCESS, PID,
+and running, stopped or failed. `container-run status` tells more.
+
+Exit code: 0.
+Example:   bpm list
+TEXT
+      ;;
+    logs)
+      about 'logs JOB [-p PROCESS] [-a] [-e] [-f] [-n LINES] [-q]' <<'TEXT'
+Prints the end of the process's log, sys/log/JOB/PROCESS.stdout.log.
+
+Exit code: 0; 1 there is no log.
+Example:   bpm logs web -a -f
+
+  -a, --all               stdout and stderr
+  -e, --err               stderr
+  -f, --follow            go on as the log grows
+  -n, --lines LINES       so many lines (25)
+  -q, --quiet             no headers with file names
+TEXT
+      ;;
+    version)
+      about version <<'TEXT'
+Prints the version of the container-run that made this script.
+TEXT
+      ;;
+    help)
+      about 'help [COMMAND]' <<'TEXT'
+Prints what there is, or more about a command; so does `bpm COMMAND --help`.
+TEXT
+      ;;
+    run | shell | trace) say_not_here "$1" ;;
+    *) return 1 ;;
+  esac
+}
+
+# about USAGE: prints a command's help, of which stdin is the main part.
+about() {
+  printf 'Usage:\n  bpm %s\n\n' "$1"
+  cat
+  case $1 in
+    *PROCESS*) printf '\n  -p, --process PROCESS   the process, if it is not named like the job\n' ;;
+  esac
+}
+
+# What the real bpm has, and why there is no such thing here.
+say_not_here() {
+  case $1 in
+    run) set -- run 'start a container with the process' ;;
+    shell) set -- shell 'use kubectl exec' ;;
+    trace) set -- trace 'use strace in a debug container (kubectl debug)' ;;
+  esac
+  printf 'bpm %s is not possible in a container: %s instead\n' "$1" "$2"
+}
+
+# fail_unknown COMMAND: says as the real bpm does that there is no such command, and which may be meant.
+fail_unknown() {
+  # As there, its case does not matter.
+  typed=$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')
+  hint=''
+  for known in help list logs pid quit running signal start stop term version; do
+    ! is_like "$typed" "$known" || hint="$hint	$known
+"
+  done
+  [ -z "$hint" ] || hint="
+Did you mean this?
+$hint
+"
+  printf 'Error: unknown command "%s" for "bpm"\n%s' "$1" "$hint" >&2
+  printf "Run 'bpm --help' for usage.\n" >&2
+  exit 1
+}
+
+# is_like TYPED COMMAND: whether it is how the command begins, or two letters from it.
+is_like() {
+  case $2 in
+    "$1"*) [ -n "$1" ] ;;
+    *) is_near 2 "$1" "$2" ;;
+  esac
+}
+
+# is_near EDITS A B: whether so many letters added, left out or changed make A to B.
+is_near() {
+  [ "$2" != "$3" ] || return 0
+  [ "$1" -gt 0 ] || return 1
+  if [ "${2%"${2#?}"}" = "${3%"${3#?}"}" ]; then
+    is_near "$1" "${2#?}" "${3#?}"
+  else
+    is_near $(($1 - 1)) "${2#?}" "${3#?}" || is_near $(($1 - 1)) "${2#?}" "$3" ||
+      is_near $(($1 - 1)) "$2" "${3#?}"
+  fi
+}
+
 # --- the command line ---------------------------------------------------------------------------
 
 # Reads options and words in any order, as the real bpm's flags package does.
@@ -71,7 +234,7 @@ parse() {
     shift
     case $options$word in
       yes--) options=no ;;
-      yes--help) usage && exit 0 ;;
+      yes--help) explain "$command" && exit 0 ;;
       yes--process=*) process=${word#*=} ;;
       yes--process)
         [ $# -gt 0 ] || fail "flag needs an argument: $word"
@@ -101,7 +264,7 @@ parse() {
           rest=${letters#?}
           letter=${letters%"$rest"}
           case $command:$letter in
-            *:h) usage && exit 0 ;;
+            *:h) explain "$command" && exit 0 ;;
             *:p | logs:n)
               if [ -n "$rest" ]; then
                 value=${rest#=}
@@ -365,6 +528,11 @@ case $1 in
     need_job
     ;;
   list) parse "$@" ;;
+  run | shell | trace | version)
+    case ${2-} in
+      -h | --help) explain "$1" && exit 0 ;;
+    esac
+    ;;
 esac
 case $1 in
   start) start_process ;;
@@ -379,12 +547,15 @@ case $1 in
     ;;
   list) list_processes ;;
   logs) show_logs ;;
-  run) fail 'bpm run is not possible in a container: start a container with the process instead' ;;
-  shell) fail 'bpm shell is not possible in a container: use kubectl exec instead' ;;
-  trace) fail 'bpm trace is not possible in a container: use strace in a debug container (kubectl debug) instead' ;;
+  run | shell | trace) fail "$(say_not_here "$1")" ;;
   version | --version) printf 'bpm (container-run) %s\n' '@{ version }@' ;;
-  help | -h | --help) usage ;;
+  help | -h | --help)
+    case ${2--} in
+      -*) usage ;;
+      *) explain "$2" || fail_unknown "$2" ;;
+    esac
+    ;;
   --*) fail "unknown flag: ${1%%=*}" ;;
   -?*) fail "unknown shorthand flag: '$(printf %.1s "${1#-}")' in $1" ;;
-  *) fail "unknown command \"$1\" for \"bpm\"" ;;
+  *) fail_unknown "$1" ;;
 esac
