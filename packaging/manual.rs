@@ -16,9 +16,6 @@ use container_run::cli;
 
 const NAME: &str = "container-run";
 
-/// What clap cannot know about the supervisor: exit codes, signals, files, environment.
-const SECTIONS: &str = include_str!("container-run.1.sections");
-
 fn main() -> io::Result<()> {
     let Some(folder) = std::env::args_os().nth(1).map(PathBuf::from) else {
         return Err(io::Error::other("usage: manual OUTDIR"));
@@ -30,13 +27,16 @@ fn main() -> io::Result<()> {
 fn write_pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     // The pages tell of every command but `help`, whose pages would only repeat the others'.
-    let mut root = cli::documentation().disable_help_subcommand(true);
+    // What `-h` has no room for would be named without a word.
+    let mut root = cli::documentation()
+        .disable_help_subcommand(true)
+        .mut_args(|argument| argument.hide_short_help(false));
     root.build();
-    write_page(folder, &root, NAME, Some(SECTIONS))
+    write_page(folder, &root, NAME)
 }
 
 /// The page of one command, then those of its subcommands.
-fn write_page(folder: &Path, command: &Command, name: &str, sections: Option<&str>) -> io::Result<()> {
+fn write_page(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     // The page of `send` is headed container-run-send, but its synopsis is what people type.
     let page = Man::new(command.clone().display_name(name.to_owned()).version(env!("CARGO_PKG_VERSION")))
         .title(name.to_uppercase())
@@ -53,17 +53,35 @@ fn write_page(folder: &Path, command: &Command, name: &str, sections: Option<&st
     if command.has_subcommands() {
         page.render_subcommands_section(&mut text)?;
     }
-    match sections {
-        // Its own help ends with a list of the commands, which is already there.
-        Some(sections) => text.write_all(sections.as_bytes())?,
-        None => write!(text, ".SH \"SEE ALSO\"\n\\fB{}\\fR(1)\n", NAME.replace('-', "\\-"))?,
+    let sections = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    text.write_all(roff(&sections).as_bytes())?;
+    if name != NAME {
+        write!(text, ".SH \"SEE ALSO\"\n\\fB{}\\fR(1)\n", NAME.replace('-', "\\-"))?;
     }
     fs::write(folder.join(format!("{name}.1")), text)?;
 
     for subcommand in command.get_subcommands() {
-        write_page(folder, subcommand, &format!("{name}-{}", subcommand.get_name()), None)?;
+        write_page(folder, subcommand, &format!("{name}-{}", subcommand.get_name()))?;
     }
     Ok(())
+}
+
+/// The sections of a help in the language of manual pages: a line without an indentation is a
+/// heading, and the lines below it stay as they are.
+fn roff(sections: &str) -> String {
+    let mut text = String::new();
+    for line in sections.lines() {
+        let escaped =
+            line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
+        match escaped.strip_prefix("  ") {
+            Some(body) => text.push_str(&format!("\\&{body}\n")),
+            None if line.is_empty() => text.push_str(".fi\n"),
+            None => {
+                text.push_str(&format!(".SH \"{}\"\n.nf\n", escaped.trim_end_matches(':').to_uppercase()))
+            }
+        }
+    }
+    text + ".fi\n"
 }
 
 fn write_completions(folder: &Path) -> io::Result<()> {

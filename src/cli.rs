@@ -1,14 +1,16 @@
 //! The command line: every option with its default and its unit.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::help;
+use crate::nearest;
 use crate::paths::Name;
 use crate::signal::Signal;
 
@@ -20,21 +22,17 @@ pub enum Request {
     Command(Command),
 }
 
-/// Keeps the life cycle of one process of one BOSH job, and takes commands on a unix socket.
+/// Supervises one process of one BOSH job, and takes commands on a unix socket.
 #[derive(Debug, Parser)]
 #[command(
     name = "container-run",
     version,
     disable_help_subcommand = true,
-    override_usage = "container-run [OPTIONS] --job-name J --process-name P [--] EXECUTABLE [ARGS]...\n       \
-                      container-run COMMAND ...",
-    after_help = "Commands, as the first argument only (each has a --help):\n  \
-                  install-bpm  Write the bpm script\n  \
-                  send         Send a command to a supervisor and wait for its answer\n  \
-                  probe        Tell a liveness probe whether the process is well\n  \
-                  list         List the processes of all jobs, as `bpm list`\n  \
-                  drain        A container's pre-stop hook: drain one job\n  \
-                  drain-patch  Replace drain scripts that cannot work across containers"
+    help_template = help::TEMPLATE,
+    override_usage = help::USAGE,
+    before_help = help::COMMANDS,
+    after_help = help::MORE,
+    after_long_help = help::SUPERVISE
 )]
 pub struct Supervise {
     /// BOSH's name of the job
@@ -45,54 +43,110 @@ pub struct Supervise {
     #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = name())]
     pub process_name: Name,
 
-    /// Post-start program; skipped if it is neither a file nor on PATH
-    #[arg(long, value_name = "CMD")]
-    pub post_start_name: Option<OsString>,
-
-    /// An argument for it; repeatable, may begin with '-'
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "post_start_name")]
-    pub post_start_arg: Vec<OsString>,
-
-    /// Command that must succeed before post-start runs
-    #[arg(long, value_name = "CMD", requires = "post_start_name")]
-    pub post_start_condition_name: Option<OsString>,
-
-    /// An argument for it; repeatable, may begin with '-'
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "post_start_condition_name")]
-    pub post_start_condition_arg: Vec<OsString>,
-
-    /// Seconds before each try of the condition
-    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds, allow_negative_numbers = true)]
-    pub post_start_interval: Duration,
-
-    /// Seconds that condition and post-start may take together
-    #[arg(long, value_name = "S", default_value = "900", value_parser = seconds, allow_negative_numbers = true)]
-    pub post_start_timeout: Duration,
-
-    /// First signal of a stop
-    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
-    pub stop_signal: StopSignal,
-
-    /// Seconds from that signal to SIGKILL for all that is left
-    #[arg(long, value_name = "S", default_value = "20", value_parser = seconds, allow_negative_numbers = true)]
-    pub kill_after: Duration,
-
-    /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+    /// The BOSH root [default: $BPM_BOSH_ROOT or /var/vcap]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 
     /// Do not write the bpm script at start-up
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_install_bpm: bool,
 
-    /// Say each event on stderr
-    #[arg(long)]
+    /// Post-start program; skipped if it is neither a file nor on PATH
+    #[arg(long, value_name = "CMD", help_heading = POST_START, hide_short_help = true)]
+    pub post_start_name: Option<OsString>,
+
+    /// An argument for it; repeatable, may begin with '-'
+    #[arg(
+        long,
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        requires = "post_start_name",
+        help_heading = POST_START,
+        hide_short_help = true
+    )]
+    pub post_start_arg: Vec<OsString>,
+
+    /// Command that must succeed before post-start runs
+    #[arg(
+        long,
+        value_name = "CMD",
+        requires = "post_start_name",
+        help_heading = POST_START,
+        hide_short_help = true
+    )]
+    pub post_start_condition_name: Option<OsString>,
+
+    /// An argument for it; repeatable, may begin with '-'
+    #[arg(
+        long,
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        requires = "post_start_condition_name",
+        help_heading = POST_START,
+        hide_short_help = true
+    )]
+    pub post_start_condition_arg: Vec<OsString>,
+
+    /// Seconds before each try of the condition, the first too
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "3",
+        value_parser = seconds,
+        allow_negative_numbers = true,
+        help_heading = POST_START,
+        hide_short_help = true
+    )]
+    pub post_start_interval: Duration,
+
+    /// Seconds that condition and post-start may take together
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "900",
+        value_parser = seconds,
+        allow_negative_numbers = true,
+        help_heading = POST_START,
+        hide_short_help = true
+    )]
+    pub post_start_timeout: Duration,
+
+    /// First signal of a stop
+    #[arg(
+        long,
+        value_name = "SIGNAL",
+        default_value = "TERM",
+        help_heading = STOPPING,
+        hide_short_help = true
+    )]
+    pub stop_signal: StopSignal,
+
+    /// Seconds from that signal to SIGKILL for all that is left
+    #[arg(
+        long,
+        value_name = "S",
+        default_value = "20",
+        value_parser = seconds,
+        allow_negative_numbers = true,
+        help_heading = STOPPING,
+        hide_short_help = true
+    )]
+    pub kill_after: Duration,
+
+    /// Say each event, and what came of it, on stderr
+    #[arg(long, help_heading = LOGGING, hide_short_help = true)]
     pub debug: bool,
 
     /// The program to run, and its arguments: all that follows belongs to it
-    #[arg(value_name = "EXECUTABLE", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "EXECUTABLE", required = true, trailing_var_arg = true, hide_short_help = true)]
     pub command: Vec<OsString>,
 }
+
+/// The sections of the supervisor's options. Whatever has one is left out of `-h`, which is to
+/// fit a screen.
+const POST_START: &str = "Post-start";
+const STOPPING: &str = "Stopping";
+const LOGGING: &str = "Logging";
 
 /// What bpm.yml calls `shutdown_signal`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,16 +178,19 @@ struct Commands {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write the bpm script to DIR/jobs/bpm/bin/bpm
+    #[command(after_long_help = help::INSTALL_BPM)]
     InstallBpm {
-        /// Where to write [default: $BPM_BOSH_ROOT, else /var/vcap]
+        /// Write here [default: $BPM_BOSH_ROOT or /var/vcap]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
 
-        /// The BOSH root when the script runs [default: /var/vcap if --root is given, else the root]
+        /// The BOSH root when the script runs
+        ///
+        /// [default: /var/vcap if --root is given, else the root]
         #[arg(long, value_name = "DIR")]
         target_root: Option<PathBuf>,
 
-        /// Where container-run lies when the script runs [default: where it lies now]
+        /// Where container-run will lie [default: as now]
         #[arg(long, value_name = "PATH")]
         container_run: Option<PathBuf>,
 
@@ -146,10 +203,9 @@ pub enum Command {
         print: bool,
     },
     /// Send a command to a supervisor and print STATE PID MODE
-    ///
-    /// Exit codes: 0 OK; 1 the supervisor refused, or did not answer in time; 3 no supervisor.
+    #[command(after_long_help = help::SEND)]
     Send {
-        /// START, STOP, QUIT, 'SIGNAL NAME', STATUS, UNMONITOR, DRAINED or MONITOR
+        /// START, STOP, QUIT, 'SIGNAL NAME', STATUS ...; --help has all
         #[arg(value_name = "VERB")]
         verb: String,
 
@@ -157,32 +213,33 @@ pub enum Command {
         #[command(flatten)]
         target: Target,
 
-        /// Seconds to wait for the answer; with it, STOP is answered when the process has stopped
+        /// Seconds to wait [default: 5]; STOP waits for the end
+        ///
+        /// With it, STOP is answered when the process has stopped.
         #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
         wait: Option<Duration>,
     },
     /// Tell a liveness probe whether the process is well
-    ///
-    /// Exit codes: 0 it runs, stops, was stopped by order, or is not monitored; 1 it ended or
-    /// failed, or its supervisor does not answer.
+    #[command(after_long_help = help::PROBE)]
     Probe {
         /// Which supervisor
         #[command(flatten)]
         target: Target,
     },
     /// A container's pre-stop hook: drain one job as the BOSH agent does
-    ///
-    /// Exit codes: 0 drained; 1 a script failed or the drain was cancelled.
+    #[command(after_long_help = help::DRAIN)]
     Drain(Drain),
     /// Replace drain scripts that cannot work across containers
+    #[command(after_long_help = help::DRAIN_PATCH)]
     DrainPatch {
         /// What to do
         #[command(subcommand)]
         command: PatchCommand,
     },
     /// List the processes of all jobs, as `bpm list`
+    #[command(after_long_help = help::LIST)]
     List {
-        /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+        /// The BOSH root [default: $BPM_BOSH_ROOT or /var/vcap]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
@@ -195,11 +252,11 @@ pub struct Drain {
     #[command(flatten)]
     pub target: Target,
 
-    /// Only wait for the drain that another container of the job runs
+    /// Only wait for the drain that another container runs
     #[arg(long)]
     pub wait_only: bool,
 
-    /// The whole pod goes down: do not wait for the other containers of the job to say so
+    /// The whole pod goes down: do not ask the others
     #[arg(long)]
     pub pod: bool,
 
@@ -207,7 +264,7 @@ pub struct Drain {
     #[arg(long)]
     pub no_barrier: bool,
 
-    /// Seconds in which the hooks of all containers that go down have started
+    /// Seconds in which all hooks have started
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub settle: Duration,
 
@@ -219,9 +276,11 @@ pub struct Drain {
 /// What to do with the replacements of drain scripts.
 #[derive(Debug, Subcommand)]
 pub enum PatchCommand {
-    /// List the replacements: RELEASE/JOB, the file, what it replaces and why
+    /// List the replacements: RELEASE/JOB, file, what is replaced and why
+    #[command(after_long_help = help::PATCH_LIST)]
     List,
     /// Print a replacement
+    #[command(after_long_help = help::PATCH_RENDER)]
     Render {
         /// RELEASE/JOB
         #[arg(value_name = "RELEASE/JOB")]
@@ -231,15 +290,16 @@ pub enum PatchCommand {
         #[arg(long, value_name = "NAME=VALUE")]
         set: Vec<String>,
 
-        /// Print an ERB template, in which properties stay properties
+        /// Print an ERB template: properties stay so
         #[arg(long, conflicts_with = "set")]
         erb: bool,
 
-        /// The BOSH root when the replacement runs [default: /var/vcap]
+        /// The BOSH root when it runs [default: /var/vcap]
         #[arg(long, value_name = "DIR")]
         target_root: Option<PathBuf>,
     },
-    /// Replace drain scripts below a root, and keep the originals as FILE.orig
+    /// Replace drain scripts; the originals stay as FILE.orig
+    #[command(after_long_help = help::PATCH_APPLY)]
     Apply {
         /// RELEASE/JOB
         #[arg(value_name = "RELEASE/JOB", required_unless_present = "all", conflicts_with = "all")]
@@ -249,11 +309,11 @@ pub enum PatchCommand {
         #[arg(long)]
         all: bool,
 
-        /// Where to write [default: $BPM_BOSH_ROOT, else /var/vcap]
+        /// Where to write [default: $BPM_BOSH_ROOT or /var/vcap]
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
 
-        /// The BOSH root when the replacement runs [default: /var/vcap]
+        /// The BOSH root when it runs [default: /var/vcap]
         #[arg(long, value_name = "DIR")]
         target_root: Option<PathBuf>,
 
@@ -269,7 +329,8 @@ pub enum PatchCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Print a script in kubecf's pre_render_scripts form that replaces the job's template
+    /// Print a script for kubecf's pre_render_scripts that does the same
+    #[command(after_long_help = help::PATCH_PRE_RENDER)]
     PreRender {
         /// RELEASE/JOB
         #[arg(value_name = "RELEASE/JOB")]
@@ -288,7 +349,7 @@ pub struct Target {
     #[arg(short, long, value_name = "P", allow_hyphen_values = true, value_parser = name())]
     pub process: Option<Name>,
 
-    /// The BOSH root [default: $BPM_BOSH_ROOT, else /var/vcap]
+    /// The BOSH root [default: $BPM_BOSH_ROOT or /var/vcap]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }
@@ -324,15 +385,12 @@ pub fn documentation() -> clap::Command {
 ///
 /// The exit code, when help was asked for or the arguments are wrong; the user has been told.
 pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
+    let arguments = help_as_option(arguments);
     let first = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
-    let is_command = Commands::command().find_subcommand(first).is_some();
-    let parsed = if is_command {
-        Commands::try_parse_from(arguments).map(|commands| Request::Command(commands.command))
-    } else if first == "help" && arguments.len() == 2 {
-        Supervise::try_parse_from(["container-run".as_ref(), OsStr::new("--help")])
-            .map(|options| Request::Supervise(Box::new(options)))
+    let parsed = if is_command(first) {
+        Commands::try_parse_from(&arguments).map(|commands| Request::Command(commands.command))
     } else {
-        Supervise::try_parse_from(arguments).map(|options| Request::Supervise(Box::new(options)))
+        Supervise::try_parse_from(&arguments).map(|options| Request::Supervise(Box::new(options)))
     };
     parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -341,17 +399,61 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
             0
         }
         _ => {
-            crate::log::error(one_line(&error.to_string()));
+            crate::log::error(one_line(&error, first));
             2
         }
     })
 }
 
-/// The parser's message without its word `error:`, its usage and its tips.
-fn one_line(message: &str) -> String {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
+/// `help COMMAND` is `COMMAND --help`.
+fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_some_and(|first| first == "help") {
+        arguments.remove(1);
+        arguments.push("--help".into());
+    }
+    arguments
+}
+
+fn is_command(word: &str) -> bool {
+    Commands::command().find_subcommand(word).is_some()
+}
+
+/// The parser's message without its word `error:`, its usage and its tips; and what may be meant.
+fn one_line(error: &clap::Error, first: &str) -> String {
+    let message = error.to_string();
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
     let lines = message.lines().take_while(|line| !line.trim().is_empty());
-    format!("{} (see --help)", lines.map(str::trim).collect::<Vec<_>>().join(" "))
+    let line = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    match suggestion(error).or_else(|| mistyped_command(error, first)) {
+        Some(meant) => format!("{line}; did you mean '{meant}'? (see --help)"),
+        None => format!("{line} (see --help)"),
+    }
+}
+
+/// The word that is like the wrong one.
+fn suggestion(error: &clap::Error) -> Option<String> {
+    use ContextKind::{SuggestedArg, SuggestedSubcommand, SuggestedValue};
+    let value =
+        [SuggestedArg, SuggestedSubcommand, SuggestedValue].iter().find_map(|kind| error.get(*kind))?;
+    match value {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    }
+}
+
+/// More wrong letters make another word; as many as the real bpm, and ours, allow.
+const MOST_TYPOS: usize = 2;
+
+/// A mistyped command is taken for an EXECUTABLE without its job.
+fn mistyped_command(error: &clap::Error, word: &str) -> Option<String> {
+    if error.kind() != ErrorKind::MissingRequiredArgument || is_command(word) {
+        return None;
+    }
+    let commands = Commands::command();
+    let names = commands.get_subcommands().map(clap::Command::get_name);
+    let nearest = *nearest::names(word, names).first()?;
+    (strsim::levenshtein(word, nearest) <= MOST_TYPOS).then(|| nearest.to_owned())
 }
 
 #[cfg(test)]

@@ -114,3 +114,37 @@ fn a_wrong_command_line_is_usage() {
         assert!(matches!(parse_words(words), Err(0)), "{words:?}");
     }
 }
+
+#[test]
+fn every_example_in_a_help_is_a_command_line_that_works() {
+    fn visit(command: &clap::Command, examples: &mut Vec<String>) {
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().filter_map(|line| line.strip_prefix("  container-run "));
+        examples.extend(lines.map(str::to_owned));
+        command.get_subcommands().for_each(|subcommand| visit(subcommand, examples));
+    }
+    let mut examples = vec![];
+    visit(&documentation(), &mut examples);
+    assert!(examples.len() > 10, "{examples:?}");
+    for example in examples {
+        // The words of a shell; those of the examples are simple.
+        let parts: Vec<&str> = example.split('\'').collect();
+        let words: Vec<&str> = match parts[..] {
+            [before, quoted, after] => {
+                before.split_whitespace().chain([quoted]).chain(after.split_whitespace()).collect()
+            }
+            _ => example.split(" >").next().unwrap_or_default().split_whitespace().collect(),
+        };
+        assert!(parse_words(&words).is_ok(), "{words:?}");
+    }
+}
+
+#[test]
+fn the_help_lists_every_command() {
+    let listed: Vec<&str> =
+        help::COMMANDS.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let commands = Commands::command();
+    let mut names: Vec<&str> = commands.get_subcommands().map(clap::Command::get_name).collect();
+    names.sort_by_key(|name| listed.iter().position(|listed| listed == name));
+    assert_eq!(listed, names);
+}

@@ -27,6 +27,7 @@ pub mod cli;
 pub mod commands;
 pub mod control;
 pub mod drain;
+pub mod help;
 pub mod lock;
 pub mod log;
 pub mod nearest;

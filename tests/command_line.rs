@@ -348,3 +348,94 @@ fn given_arguments_that_just_fit_for_us_but_not_for_the_program_then_that_is_sai
     assert_refused(&said.unwrap(), 126, "too long");
     assert!(sandbox.files().is_empty(), "{:?}", sandbox.files());
 }
+
+/// The words of every command: none, `send`, `drain-patch`, `drain-patch list` …
+fn commands() -> Vec<Vec<String>> {
+    fn visit(command: &clap::Command, words: &[String], found: &mut Vec<Vec<String>>) {
+        found.push(words.to_vec());
+        for subcommand in command.get_subcommands() {
+            visit(subcommand, &[words, &[subcommand.get_name().to_owned()]].concat(), found);
+        }
+    }
+    let mut found = vec![];
+    visit(&container_run::cli::documentation(), &[], &mut found);
+    assert!(found.len() > 8, "{found:?}");
+    found
+}
+
+/// What a command prints as its help.
+#[track_caller]
+fn help(sandbox: &Sandbox, command: &[String], option: &str) -> String {
+    let output = sandbox.command().args(command).arg(option).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{command:?} {output:?}");
+    text(&output.stdout)
+}
+
+#[test]
+fn given_short_help_of_any_command_then_it_fits_a_screen() {
+    let sandbox = Sandbox::new();
+    for command in commands() {
+        let help = help(&sandbox, &command, "-h");
+        assert!(help.lines().count() < 24, "with the prompt, {command:?} needs more lines:\n{help}");
+        let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{command:?}: {wide:?}");
+    }
+}
+
+#[test]
+fn given_long_help_of_any_command_then_it_is_80_columns_wide_and_has_an_example() {
+    let sandbox = Sandbox::new();
+    for command in commands() {
+        let help = help(&sandbox, &command, "--help");
+        let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{command:?}: {wide:?}");
+        let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{command:?}: {help}"));
+        let called = ["  container-run".to_owned()].into_iter().chain(command).collect::<Vec<_>>().join(" ");
+        assert!(examples.lines().any(|line| line.starts_with(&called)), "{called}: {examples}");
+        let by_word =
+            ["help".to_owned()].into_iter().chain(called.split_whitespace().skip(1).map(str::to_owned));
+        let by_word = sandbox.command().args(by_word).output().unwrap();
+        assert_eq!(text(&by_word.stdout), help, "{called}");
+    }
+}
+
+#[test]
+fn given_long_help_of_the_supervisor_then_it_has_sections() {
+    let sandbox = Sandbox::new();
+    let help = help(&sandbox, &[], "--help");
+    for section in [
+        "Usage",
+        "Commands",
+        "Arguments",
+        "Options",
+        "Post-start",
+        "Stopping",
+        "Logging",
+        "Examples",
+        "Exit codes",
+        "Signals",
+        "Files",
+        "Environment",
+    ] {
+        assert!(help.contains(&format!("\n{section}:\n")), "no {section} in\n{help}");
+    }
+}
+
+#[test]
+fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
+    let sandbox = Sandbox::new();
+    let cases: [(&[&str], &str); 7] = [
+        (&["--job-name", "j", "--process-name", "p", "--debgu", "true"], "'--debug'"),
+        (&["--job-name", "j", "--process-name", "p", "--stop-signal", "TREM", "true"], "TERM"),
+        (&["send", "STOP", "j", "--wiat", "3"], "'--wait'"),
+        (&["drain-patch", "aply"], "'apply'"),
+        (&["prbe", "web"], "'probe'"),
+        (&["help", "sedn"], "'send'"),
+        (&["instal-bpm"], "'install-bpm'"),
+    ];
+    for (arguments, meant) in cases {
+        assert_refused(&sandbox.run(arguments), 2, meant);
+    }
+    let said = complaint(&sandbox.run(&["true"]));
+    assert!(!said.contains("mean"), "nothing is like it: {said}");
+}

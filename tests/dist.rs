@@ -258,7 +258,9 @@ fn given_the_manual_pages_when_formatted_then_there_is_no_warning_and_no_empty_n
         let done = man.output().unwrap();
         assert!(done.status.success() && done.stderr.is_empty(), "{page}: {}", text(&done.stderr));
         let shown = text(&done.stdout);
-        for expected in [format!("{page} - "), page.to_uppercase(), "SYNOPSIS".to_owned()] {
+        for expected in
+            [format!("{page} - "), page.to_uppercase(), "SYNOPSIS".to_owned(), "EXAMPLES".to_owned()]
+        {
             assert!(shown.contains(&expected), "no '{expected}' in\n{shown}");
         }
     }
