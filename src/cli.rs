@@ -13,6 +13,7 @@ use crate::help;
 use crate::nearest;
 use crate::paths::Name;
 use crate::signal::Signal;
+use crate::status;
 
 /// What the command line asks for.
 pub enum Request {
@@ -205,7 +206,7 @@ pub enum Command {
     /// Send a command to a supervisor and print STATE PID MODE
     #[command(after_long_help = help::SEND)]
     Send {
-        /// START, STOP, QUIT, 'SIGNAL NAME', STATUS ...; --help has all
+        /// START, STOP, QUIT, 'SIGNAL NAME', STATUS ...; see --help
         #[arg(value_name = "VERB")]
         verb: String,
 
@@ -219,6 +220,9 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
         wait: Option<Duration>,
     },
+    /// Show what processes do, and have done: a table, or JSON
+    #[command(after_long_help = help::STATUS)]
+    Status(status::Options),
     /// Tell a liveness probe whether the process is well
     #[command(after_long_help = help::PROBE)]
     Probe {
@@ -355,7 +359,7 @@ pub struct Target {
 }
 
 /// Reads a name from what the system gave: one that is no text is shown like the others.
-fn name() -> impl TypedValueParser<Value = Name> {
+pub(crate) fn name() -> impl TypedValueParser<Value = Name> {
     OsStringValueParser::new().try_map(|text| match text.to_str() {
         Some(text) => text.parse::<Name>(),
         None => Err(anyhow::anyhow!("the name '{}' is not UTF-8", text.display())),

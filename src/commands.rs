@@ -15,12 +15,14 @@ use crate::control::protocol::{Mode, StateName, Status};
 use crate::drain;
 use crate::log;
 use crate::paths::{BoshRoot, DEFAULT_ROOT};
+use crate::status;
 use crate::supervisor::{self, Options, machine::Config};
+use crate::table;
 
 /// Exit code of `send` when no supervisor is there.
 const NO_SUPERVISOR: u8 = 3;
 
-/// How long `list` waits for one supervisor: it answers at once or is in trouble.
+/// How long `list` and `status` wait for one supervisor: it answers at once or is in trouble.
 const LIST_WAIT: Duration = Duration::from_secs(1);
 
 /// Supervises a process.
@@ -56,6 +58,7 @@ pub fn run(command: Command) -> Result<u8> {
         }
         Command::Send { verb, target, wait } => send(&verb, target, wait),
         Command::Probe { target } => probe(target),
+        Command::Status(options) => status::run(options, LIST_WAIT),
         Command::List { root } => list(root),
         Command::Drain(options) => drain::hook::run(options),
         Command::DrainPatch { command } => drain::patch::run(command),
@@ -142,11 +145,13 @@ fn list(root: Option<PathBuf>) -> Result<u8> {
     let mut rows = vec![["Name".to_owned(), "Pid".to_owned(), "Status".to_owned()]];
     for (job, process, answer) in peers::ask(&root, peers::all(&root)?, "STATUS", LIST_WAIT) {
         let status = answer.ok();
-        let name = if job == process { job.to_string() } else { format!("{job}.{process}") };
         let pid = status.and_then(|status| status.pid);
+        let name = peers::shown_name(&job, &process);
         rows.push([name, pid.map_or("-".to_owned(), |pid| pid.to_string()), list_word(status).to_owned()]);
     }
-    write!(io::stdout(), "{}", table(&rows)).context("cannot write to stdout")?;
+    // As the real bpm prints them.
+    let table = table::print(&rows, " ");
+    io::stdout().write_all(table.as_bytes()).context("cannot write to stdout")?;
     Ok(0)
 }
 
@@ -159,33 +164,9 @@ fn list_word(status: Option<Status>) -> &'static str {
     }
 }
 
-/// Columns as wide as their widest cell, one space between, as the real bpm prints them.
-fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join(" ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_is_aligned_and_has_no_blanks_at_its_line_ends() {
-        let row = |cells: [&str; 3]| cells.map(str::to_owned);
-        let rows = [
-            row(["Name", "Pid", "Status"]),
-            row(["job", "-", "stopped"]),
-            row(["job.long", "12345", "running"]),
-        ];
-        assert_eq!(table(&rows), "Name     Pid   Status\njob      -     stopped\njob.long 12345 running\n");
-    }
 
     #[test]
     fn only_a_process_that_ended_unasked_and_is_monitored_is_unwell() {
@@ -193,7 +174,11 @@ mod tests {
         for state in [Running, Stopping, Stopped, Ended, Failed] {
             for mode in [Monitored, Unmonitored, Drained] {
                 let unwell = mode == Monitored && matches!(state, Ended | Failed);
-                assert_eq!(is_well(Status { state, pid: None, mode }), !unwell, "{state} {mode}");
+                assert_eq!(
+                    is_well(Status { state, pid: None, mode, details: None }),
+                    !unwell,
+                    "{state} {mode}"
+                );
             }
         }
     }

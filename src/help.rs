@@ -16,6 +16,7 @@ pub const COMMANDS: &str = "\
 Commands:
   install-bpm  Write the bpm script
   send         Send a command to a supervisor and wait for its answer
+  status       Show what processes do, and have done: a table, or JSON
   probe        Tell a liveness probe whether the process is well
   list         List the processes of all jobs, as `bpm list`
   drain        A container's pre-stop hook: drain one job
@@ -73,6 +74,7 @@ Verbs:
   QUIT         SIGQUIT to it
   SIGNAL NAME  that signal to it, named as by `kill -l`; KILL is for its tree
   STATUS       nothing but the answer
+  DETAILS      the same, with an answer that says more: see `status`
   UNMONITOR, DRAINED, MONITOR
                whether its failure ends the supervisor: no, no, yes
 
@@ -82,9 +84,40 @@ Examples:
   container-run send 'SIGNAL USR1' web
 
 Exit codes:
-  0  OK; STATE PID MODE is on stdout
+  0  OK; STATE PID MODE is on stdout, after DETAILS also
+     SINCE LAST_EXIT RESTARTS
   1  the supervisor refused, or did not answer in time
   3  no supervisor is there";
+
+/// Of `status`.
+pub const STATUS: &str = "\
+Columns:
+  PROCESS    JOB.PROCESS, or JOB if both have one name
+  STATE      running, stopping, stopped (by order), ended or failed (unasked);
+             dead: the supervisor was killed; no answer: it does not answer
+  MODE       monitored; or unmonitored, drained: a failure does not end it
+  PID        of the main process, as its own container sees it
+  SINCE      for how long the state has been what it is
+  LAST EXIT  how the main process ended the last time: its code, or a signal
+  RESTARTS   how often this supervisor has started it again
+  An older supervisor does not know the last three.
+
+Examples:
+  container-run status
+  container-run status web -p worker
+  container-run status --json
+
+JSON:
+  An array of objects, always with all of these members, null if unknown:
+  job, process, state, mode  texts, as in the table
+  pid, restarts              numbers
+  since_seconds              number with decimals
+  last_exit                  {\"code\": NUMBER or null, \"signal\": NAME or null}
+
+Exit codes:
+  0  all that live have answered
+  1  a supervisor does not answer
+  3  no supervisor of J lives; nothing is printed then";
 
 /// Of `probe`.
 pub const PROBE: &str = "\

@@ -28,6 +28,7 @@ pub mod commands;
 pub mod control;
 pub mod drain;
 pub mod help;
+pub mod json;
 pub mod lock;
 pub mod log;
 pub mod nearest;
@@ -36,8 +37,10 @@ mod poll;
 pub mod shell;
 pub mod signal;
 mod signals;
+pub mod status;
 pub mod supervisor;
 mod sys;
+pub mod table;
 pub mod whole_file;
 
 use std::ffi::OsString;

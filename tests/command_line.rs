@@ -310,7 +310,7 @@ fn given_an_executable_that_is_not_utf_8_or_named_like_a_subcommand_then_it_runs
     write_program(&odd, "#!/bin/sh\nexit 7\n");
     let output = sandbox.command().args(OWN).arg("--").arg(&odd).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{output:?}");
-    for name in ["install-bpm", "send", "probe", "list", "help", "--help"] {
+    for name in ["install-bpm", "send", "status", "probe", "list", "help", "--help"] {
         executable_file(&sandbox, name, b"#!/bin/sh\nexit 8\n");
         let path = format!("{}:/bin:/usr/bin", sandbox.root().display());
         let output = sandbox.command().env("PATH", path).args(OWN).args(["--", name]).output().unwrap();
@@ -424,7 +424,8 @@ fn given_long_help_of_the_supervisor_then_it_has_sections() {
 #[test]
 fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
     let sandbox = Sandbox::new();
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
+        (&["stauts"], "'status'"),
         (&["--job-name", "j", "--process-name", "p", "--debgu", "true"], "'--debug'"),
         (&["--job-name", "j", "--process-name", "p", "--stop-signal", "TREM", "true"], "TERM"),
         (&["send", "STOP", "j", "--wiat", "3"], "'--wait'"),

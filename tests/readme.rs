@@ -73,8 +73,13 @@ fn the_make_targets_that_are_named_exist() {
 #[test]
 fn every_option_of_the_command_line_is_in_the_readme() {
     let sandbox = Sandbox::new();
-    for arguments in [&["--help"][..], &["install-bpm", "--help"], &["send", "--help"], &["probe", "--help"]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["install-bpm", "--help"],
+        &["send", "--help"],
+        &["status", "--help"],
+        &["probe", "--help"],
+    ] {
         let help = text(&sandbox.run(arguments).stdout);
         let options = help
             .split_whitespace()

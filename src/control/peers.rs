@@ -67,6 +67,11 @@ pub fn ask_while<E>(
     Ok(answers)
 }
 
+/// How lists name a process: JOB.PROCESS, as the real bpm, or JOB if both have one name.
+pub fn shown_name(job: &Name, process: &Name) -> String {
+    if job == process { job.to_string() } else { format!("{job}.{process}") }
+}
+
 /// Every job and process with a control socket, sorted.
 pub fn all(root: &BoshRoot) -> Result<Vec<(Name, Name)>> {
     let mut found = vec![];

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::signal::Signal;
 
@@ -54,7 +55,16 @@ pub enum StateName {
     Failed,
 }
 
-/// `OK STATE PID MODE`.
+/// What a datagram asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Something that the life cycle must hear of.
+    Command(Command),
+    /// `DETAILS`: nothing but an answer that says more than others.
+    Details,
+}
+
+/// `OK STATE PID MODE`, and behind that the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// What the main process does.
@@ -63,6 +73,28 @@ pub struct Status {
     pub pid: Option<i32>,
     /// What its failure would lead to.
     pub mode: Mode,
+    /// The answer to `DETAILS` alone has them.
+    pub details: Option<Details>,
+}
+
+/// ` SINCE LAST_EXIT RESTARTS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Details {
+    /// How long the state has been what it is: seconds, to the millisecond.
+    pub since: Duration,
+    /// How the last main process that ended did so.
+    pub last_exit: Option<LastExit>,
+    /// How often the main process was started again.
+    pub restarts: u32,
+}
+
+/// The end of a main process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastExit {
+    /// It exited with this code: the word is the number.
+    Code(u8),
+    /// A signal ended it: the word is its name.
+    Signal(Signal),
 }
 
 /// Declares each word of an enum once, for printing and for parsing.
@@ -91,7 +123,14 @@ words!(Mode: Monitored = "monitored", Unmonitored = "unmonitored", Drained = "dr
 words!(StateName: Running = "running", Stopping = "stopping", Stopped = "stopped", Ended = "ended", Failed = "failed");
 
 /// Reads one datagram. The error is the reason for an `ERR` answer.
-pub fn parse_command(datagram: &[u8]) -> Result<Command, String> {
+pub fn parse_request(datagram: &[u8]) -> Result<Request, String> {
+    match datagram.trim_ascii() {
+        b"DETAILS" if datagram.len() <= LONGEST_COMMAND => Ok(Request::Details),
+        _ => parse_command(datagram).map(Request::Command),
+    }
+}
+
+fn parse_command(datagram: &[u8]) -> Result<Command, String> {
     if datagram.len() > LONGEST_COMMAND {
         return Err(format!("the command is longer than {LONGEST_COMMAND} bytes"));
     }
@@ -124,25 +163,79 @@ pub fn parse_answer(datagram: &[u8]) -> Result<Status, String> {
     }
     let strange = || format!("unexpected answer '{}'", text.escape_debug());
     let words: Vec<&str> = text.split(' ').collect();
-    let ["OK", state, pid, mode] = words[..] else {
+    let ["OK", state, pid, mode, ref details @ ..] = words[..] else {
         return Err(strange());
     };
     Ok(Status {
         state: state.parse().map_err(|_| strange())?,
-        pid: match pid {
-            "-" => None,
-            number => Some(number.parse().map_err(|_| strange())?),
-        },
+        pid: word_or_none(pid).ok_or_else(strange)?,
         mode: mode.parse().map_err(|_| strange())?,
+        details: match details {
+            [] => None,
+            words => Some(parse_details(words).ok_or_else(strange)?),
+        },
     })
 }
 
-/// `STATE PID MODE`, as `container-run send` prints it; `PID` is `-` if there is none.
+/// A word that is `-` where there is nothing. `None` if it is neither.
+fn word_or_none<T: FromStr>(word: &str) -> Option<Option<T>> {
+    if word == "-" { Some(None) } else { word.parse().ok().map(Some) }
+}
+
+fn parse_details(words: &[&str]) -> Option<Details> {
+    let &[since, last_exit, restarts] = words else { return None };
+    Some(Details {
+        since: Duration::try_from_secs_f64(since.parse().ok()?).ok()?,
+        last_exit: word_or_none(last_exit)?,
+        restarts: restarts.parse().ok()?,
+    })
+}
+
+/// `STATE PID MODE` and perhaps ` SINCE LAST_EXIT RESTARTS`, as `container-run send` prints it; `-`
+/// for what there is none of.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "{} {pid} {}", self.state, self.mode),
-            None => write!(f, "{} - {}", self.state, self.mode),
+        write!(f, "{} {} {}", self.state, OrNone(self.pid), self.mode)?;
+        match self.details {
+            Some(details) => write!(f, " {details}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Details {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} {} {}", self.since.as_secs_f64(), OrNone(self.last_exit), self.restarts)
+    }
+}
+
+impl fmt::Display for LastExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "{code}"),
+            Self::Signal(signal) => write!(f, "{signal}"),
+        }
+    }
+}
+
+impl FromStr for LastExit {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let code = word.parse().map(Self::Code);
+        code.or_else(|_| word.parse().map(Self::Signal))
+            .map_err(|_| format!("no exit code or signal: '{word}'"))
+    }
+}
+
+/// Prints `-` for nothing.
+struct OrNone<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for OrNone<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("-"),
         }
     }
 }
@@ -219,15 +312,41 @@ mod tests {
         for state in [Running, Stopping, Stopped, Ended, Failed] {
             for mode in [Monitored, Unmonitored, Drained] {
                 for pid in [None, Some(1), Some(4_194_304)] {
-                    let status = Status { state, pid, mode };
+                    let status = Status { state, pid, mode, details: None };
                     assert_eq!(parse_answer(print_answer(Ok(status)).as_bytes()), Ok(status));
                 }
             }
         }
-        let status = Status { state: Running, pid: Some(7), mode: Monitored };
+        let status = Status { state: Running, pid: Some(7), mode: Monitored, details: None };
         assert_eq!(print_answer(Ok(status)), "OK running 7 monitored");
         assert_eq!(print_answer(Err("no")), "ERR no");
         assert_eq!(parse_answer(b"ERR no such thing"), Err("no such thing".to_owned()));
+    }
+
+    #[test]
+    fn details_are_asked_for_by_their_verb_and_are_no_command() {
+        for text in ["DETAILS", " DETAILS\r\n"] {
+            assert_eq!(parse_request(text.as_bytes()), Ok(Request::Details));
+        }
+        assert_eq!(parse_request(b"STATUS"), Ok(Request::Command(Command::Status)));
+        for text in ["details", "DETAILS NOW", "DETAILSX", &format!("{:257}", "DETAILS")] {
+            assert!(parse_request(text.as_bytes()).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn details_are_read_as_they_were_printed() {
+        let print = |since, last_exit, restarts| {
+            let details = Some(Details { since: Duration::from_millis(since), last_exit, restarts });
+            let status = Status { state: StateName::Ended, pid: None, mode: Mode::Drained, details };
+            let text = print_answer(Ok(status));
+            assert_eq!(parse_answer(text.as_bytes()), Ok(status), "{text}");
+            text
+        };
+        assert_eq!(print(0, None, 0), "OK ended - drained 0.000 - 0");
+        assert_eq!(print(1_500, Some(LastExit::Code(143)), 7), "OK ended - drained 1.500 143 7");
+        let killed = Some(LastExit::Signal(Signal::KILL));
+        assert_eq!(print(90_061_007, killed, u32::MAX), "OK ended - drained 90061.007 SIGKILL 4294967295");
     }
 
     #[test]
@@ -239,6 +358,13 @@ mod tests {
             "OK walking 7 monitored",
             "OK running x monitored",
             "OK running 7 monitored more",
+            "OK running 7 monitored 1 -",
+            "OK running 7 monitored -1 - 0",
+            "OK running 7 monitored nan - 0",
+            "OK running 7 monitored 1 256 0",
+            "OK running 7 monitored 1 SIGX 0",
+            "OK running 7 monitored 1 - -",
+            "OK running 7 monitored 1 - 0 more",
         ] {
             let reason = parse_answer(text.as_bytes()).unwrap_err();
             assert!(reason.contains(&format!("'{text}'")), "{reason}");

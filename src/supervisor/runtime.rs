@@ -12,7 +12,7 @@ use super::files;
 use super::machine::{Action, Answer, Event, KILL_PATIENCE, Machine, Outcome, Report};
 use super::program::{self, CannotRun, NOT_EXECUTABLE};
 use super::{Options, tree};
-use crate::control::protocol::{self, Status};
+use crate::control::protocol::{self, Details, LastExit, Request, Status};
 use crate::control::socket::{Address, ControlSocket, Received};
 use crate::log;
 use crate::paths::ProcessPaths;
@@ -45,6 +45,11 @@ pub struct Runtime {
     /// Why the last spawn went wrong, for those who wait for it.
     fault: Option<String>,
     exit: Option<u8>,
+    /// Since when the state has the name that it has.
+    since: Instant,
+    last_exit: Option<Outcome>,
+    /// How often the main process was started.
+    starts: u32,
 }
 
 impl Runtime {
@@ -70,6 +75,9 @@ impl Runtime {
             wait_for_stop: vec![],
             fault: None,
             exit: None,
+            since: Instant::now(),
+            last_exit: None,
+            starts: 0,
         }
     }
 
@@ -133,8 +141,12 @@ impl Runtime {
         if datagram.text.starts_with(b"OK ") || datagram.text.starts_with(b"ERR ") {
             return true;
         }
-        match protocol::parse_command(&datagram.text) {
-            Ok(command) => {
+        match protocol::parse_request(&datagram.text) {
+            Ok(Request::Details) => {
+                let status = Status { details: Some(self.details()), ..self.status() };
+                self.answer(datagram.sender, Ok(status));
+            }
+            Ok(Request::Command(command)) => {
                 self.sender = datagram.sender;
                 self.feed(Event::Command(command));
             }
@@ -159,7 +171,11 @@ impl Runtime {
     fn settle(&mut self) {
         loop {
             while let Some(event) = self.queue.pop_front() {
-                let actions = self.machine.step(event, Instant::now());
+                let (now, before) = (Instant::now(), self.machine.state_name());
+                let actions = self.machine.step(event, now);
+                if self.machine.state_name() != before {
+                    self.since = now;
+                }
                 log::debug(|| format!("{event:?} -> {:?}, {actions:?}", self.machine.state()));
                 for action in actions {
                     self.act(action);
@@ -182,6 +198,9 @@ impl Runtime {
         let (ended, none_left) = self.children.reap();
         for child in ended {
             log::debug(|| format!("{:?} {} {}", child.role, child.pid, child.outcome));
+            if child.role == Role::Main {
+                self.last_exit = Some(child.outcome);
+            }
             self.queue.extend(match child.role {
                 Role::Main => Some(Event::MainEnded(child.outcome)),
                 Role::Condition => Some(Event::ConditionEnded(child.outcome)),
@@ -232,6 +251,7 @@ impl Runtime {
                 return self.queue.push_front(Event::SpawnFailed(fault.code));
             }
         };
+        self.starts = self.starts.saturating_add(1);
         log::debug(|| format!("the process has PID {pid}"));
         let next = match files::write(&self.paths, pid) {
             Ok(()) => Event::Spawned { post_start: program::exists(&self.options.post_start) },
@@ -285,6 +305,15 @@ impl Runtime {
             state: self.machine.state_name(),
             pid: self.children.main().map(|pid| pid.as_raw()),
             mode: self.machine.mode(),
+            details: None,
+        }
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            since: self.since.elapsed(),
+            last_exit: self.last_exit.map(last_exit),
+            restarts: self.starts.saturating_sub(1),
         }
     }
 
@@ -318,6 +347,15 @@ impl Runtime {
             self.socket.answer(&address, &protocol::print_answer(answer));
         }
     }
+}
+
+/// A signal without a name is shown by the code that a shell would give.
+fn last_exit(outcome: Outcome) -> LastExit {
+    let signal = match outcome {
+        Outcome::Killed(number) => Signal::from_number(number),
+        Outcome::Exited(_) => None,
+    };
+    signal.map_or(LastExit::Code(outcome.code()), LastExit::Signal)
 }
 
 /// A signal that cannot be sent is said, and the life cycle goes on: its clock still runs.
