@@ -23,6 +23,15 @@ pub enum Installed {
     Unchanged,
 }
 
+impl std::fmt::Display for Installed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Written => "written",
+            Self::Unchanged => "there already",
+        })
+    }
+}
+
 #[derive(Template)]
 #[template(path = "bpm.sh")]
 struct BpmScript<'a> {

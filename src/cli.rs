@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::help;
+use crate::log;
 use crate::nearest;
 use crate::paths::Name;
 use crate::signal::Signal;
@@ -137,6 +138,16 @@ pub struct Supervise {
     /// Say each event, and what came of it, on stderr
     #[arg(long, help_heading = LOGGING, hide_short_help = true)]
     pub debug: bool,
+
+    /// How lines on stderr look
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = LOGGING,
+        hide_short_help = true
+    )]
+    pub log_format: log::Format,
 
     /// The program to run, and its arguments: all that follows belongs to it
     #[arg(value_name = "EXECUTABLE", required = true, trailing_var_arg = true, hide_short_help = true)]
@@ -403,7 +414,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
             0
         }
         _ => {
-            crate::log::error(one_line(&error, first));
+            log::error(one_line(&error, first));
             2
         }
     })

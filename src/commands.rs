@@ -46,6 +46,7 @@ pub fn supervise(options: Supervise, umask: Umask) -> Result<u8> {
         condition,
         install_bpm: !options.no_install_bpm,
         debug: options.debug,
+        log_format: options.log_format,
         umask,
     })
 }

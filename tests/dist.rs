@@ -267,6 +267,18 @@ fn given_the_manual_pages_when_formatted_then_there_is_no_warning_and_no_empty_n
 }
 
 #[test]
+fn given_the_manual_page_of_the_supervisor_then_options_that_short_help_leaves_out_are_explained() {
+    let Some(release) = Release::new() else { return };
+    let page = fs::read_to_string(release.documents().join("man1/container-run.1")).unwrap();
+    for explained in ["Post\\-start program", "Seconds from that signal", "How lines on stderr look"] {
+        assert!(
+            page.contains(explained) || page.contains(&explained.replace('\\', "")),
+            "{explained}\n{page}"
+        );
+    }
+}
+
+#[test]
 fn given_the_completions_when_bash_sources_them_then_they_complete_commands_and_options() {
     let Some(release) = Release::new() else { return };
     let completed = |words: &str, index: usize| {

@@ -130,6 +130,23 @@ pub fn parse_request(datagram: &[u8]) -> Result<Request, String> {
     }
 }
 
+/// As it is sent.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("START"),
+            Self::Stop { wait: false } => f.write_str("STOP"),
+            Self::Stop { wait: true } => f.write_str("STOP WAIT"),
+            Self::Quit => f.write_str("QUIT"),
+            Self::Signal(signal) => write!(f, "SIGNAL {signal}"),
+            Self::Status => f.write_str("STATUS"),
+            Self::SetMode(Mode::Monitored) => f.write_str("MONITOR"),
+            Self::SetMode(Mode::Unmonitored) => f.write_str("UNMONITOR"),
+            Self::SetMode(Mode::Drained) => f.write_str("DRAINED"),
+        }
+    }
+}
+
 fn parse_command(datagram: &[u8]) -> Result<Command, String> {
     if datagram.len() > LONGEST_COMMAND {
         return Err(format!("the command is longer than {LONGEST_COMMAND} bytes"));
@@ -271,6 +288,7 @@ mod tests {
             {
                 assert_eq!(parse_command(text.as_bytes()), Ok(command), "{text:?}");
             }
+            assert_eq!(parse_command(command.to_string().as_bytes()), Ok(command));
         }
     }
 

@@ -32,6 +32,17 @@ pub enum Role {
     Orphan,
 }
 
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Main => "the process",
+            Self::Condition => "the condition",
+            Self::PostStart => "post-start",
+            Self::Orphan => "an orphan of the tree",
+        })
+    }
+}
+
 /// One child that has ended and is reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {

@@ -5,6 +5,7 @@ pub mod machine;
 mod child;
 mod files;
 mod init;
+mod narrate;
 mod program;
 mod runtime;
 mod title;
@@ -43,6 +44,8 @@ pub struct Options {
     pub install_bpm: bool,
     /// Whether to say each event on stderr.
     pub debug: bool,
+    /// How lines on stderr look.
+    pub log_format: log::Format,
     /// The umask that we were started with, and children are to have.
     pub umask: Mode,
 }
@@ -54,7 +57,7 @@ pub struct Options {
 /// What must be right before the main process may start: signals, folders, the lock and the
 /// socket. After that, errors are reported and the life cycle goes on.
 pub fn run(options: Options) -> Result<u8> {
-    log::start(options.debug);
+    log::start(options.job.clone(), options.process.clone(), options.log_format, options.debug);
     if let Err(error) = title::set(&format!("container-run {}/{}", options.job, options.process)) {
         log::debug(|| format!("the command line stays visible: {error}"));
     }
@@ -81,8 +84,8 @@ fn install_bpm(root: &BoshRoot) {
         .and_then(|binary| bpm_script::render(root.path(), &binary))
         .and_then(|script| bpm_script::install(&root.bpm_script(), &script, false));
     match installed {
-        Ok(installed) => log::debug(|| format!("bpm script: {installed:?}")),
+        Ok(installed) => log::debug(|| format!("the bpm script is {installed}")),
         Err(error) if error.is::<bpm_script::Stranger>() => log::debug(|| format!("{error:#}")),
-        Err(error) => log::error(format_args!("warning: {error:#}")),
+        Err(error) => log::warning(format_args!("{error:#}")),
     }
 }

@@ -11,7 +11,7 @@ use super::child::{Children, Role};
 use super::files;
 use super::machine::{Action, Answer, Event, KILL_PATIENCE, Machine, Outcome, Report};
 use super::program::{self, CannotRun, NOT_EXECUTABLE};
-use super::{Options, tree};
+use super::{Options, narrate, tree};
 use crate::control::protocol::{self, Details, LastExit, Request, Status};
 use crate::control::socket::{Address, ControlSocket, Received};
 use crate::log;
@@ -57,8 +57,8 @@ impl Runtime {
     pub fn new(options: Options, paths: ProcessPaths, socket: ControlSocket, signals: Signals) -> Self {
         let proc_is_usable = tree::proc_is_usable();
         if !proc_is_usable {
-            log::error(
-                "warning: /proc does not show this PID namespace: of the process's tree, \
+            log::warning(
+                "/proc does not show this PID namespace: of the process's tree, \
                  only its own process group can be stopped",
             );
         }
@@ -98,6 +98,7 @@ impl Runtime {
     /// Handles what is there. True if there may be more datagrams.
     fn turn(&mut self) -> bool {
         for signal in self.signals.pending() {
+            log::debug(|| format!("got {signal}"));
             match signal {
                 Signal::TERM | Signal::INT => self.feed(Event::Terminate),
                 Signal::CHLD => {
@@ -139,10 +140,12 @@ impl Runtime {
         // A planted return address can lead an answer back to a supervisor. It must not be answered
         // in turn, or the two, or the one, would talk for ever.
         if datagram.text.starts_with(b"OK ") || datagram.text.starts_with(b"ERR ") {
+            log::debug(|| "a datagram that is an answer was ignored".to_owned());
             return true;
         }
         match protocol::parse_request(&datagram.text) {
             Ok(Request::Details) => {
+                log::debug(|| "command DETAILS".to_owned());
                 let status = Status { details: Some(self.details()), ..self.status() };
                 self.answer(datagram.sender, Ok(status));
             }
@@ -176,7 +179,7 @@ impl Runtime {
                 if self.machine.state_name() != before {
                     self.since = now;
                 }
-                log::debug(|| format!("{event:?} -> {:?}, {actions:?}", self.machine.state()));
+                log::debug(|| narrate::step(event, self.machine.state(), &actions, now));
                 for action in actions {
                     self.act(action);
                 }
@@ -197,7 +200,7 @@ impl Runtime {
     fn reap(&mut self) -> bool {
         let (ended, none_left) = self.children.reap();
         for child in ended {
-            log::debug(|| format!("{:?} {} {}", child.role, child.pid, child.outcome));
+            log::debug(|| format!("{} with PID {} {}", child.role, child.pid, child.outcome));
             if child.role == Role::Main {
                 self.last_exit = Some(child.outcome);
             }
@@ -274,10 +277,10 @@ impl Runtime {
         });
         if let Err(fault) = started {
             // A condition is tried again, so often that its fault would fill the log.
-            if role == Role::PostStart {
-                log::error(&fault);
+            match role {
+                Role::PostStart => log::error(&fault),
+                _ => log::debug(|| fault.to_string()),
             }
-            log::debug(|| fault.to_string());
             self.queue.push_back(failed(Outcome::Exited(NOT_EXECUTABLE)));
         }
     }
@@ -344,7 +347,9 @@ impl Runtime {
 
     fn answer(&self, to: Option<Address>, answer: Result<Status, &str>) {
         if let Some(address) = to {
-            self.socket.answer(&address, &protocol::print_answer(answer));
+            let text = protocol::print_answer(answer);
+            log::debug(|| format!("answered: {text}"));
+            self.socket.answer(&address, &text);
         }
     }
 }
