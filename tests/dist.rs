@@ -295,7 +295,10 @@ fn given_the_completions_when_bash_sources_them_then_they_complete_commands_and_
         succeed(Command::new("bash").args(["--norc", "-euc", &script, "bash"]).arg(file))
     };
     assert_eq!(completed("container-run se", 1), "send\n");
+    assert_eq!(completed("container-run sta", 1), "status\n");
+    assert_eq!(completed("container-run status --j", 2), "--json\n");
     assert_eq!(completed("container-run --kill", 1), "--kill-after\n");
+    assert_eq!(completed("container-run --log-format j", 2), "json\n");
     assert_eq!(completed("container-run send --w", 2), "--wait\n");
     assert_eq!(completed("container-run drain-patch ren", 2), "render\n");
 }
