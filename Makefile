@@ -10,14 +10,16 @@ SCRIPTS := .ci/run packaging/dist bats/run examples/demo.sh examples/kubernetes/
 # Seconds.
 SOAK ?= 120
 
-.PHONY: build demo test unit bats shellcheck lint install dist soak clean
+.PHONY: build demo test unit bats shellcheck lint install dist soak bench clean
 
 # Static, so that it runs in any image, also in one FROM scratch. The target is named although it
 # is the host's own: only so do the flags leave procedural macros alone, which cannot be static.
 # No folder of this machine is named in it: built elsewhere, it is the same to the byte.
+BUILD := RUSTFLAGS='-C target-feature=+crt-static --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/container-run' \
+  cargo build --release --locked --target $(HOST)
+
 build:
-	RUSTFLAGS='-C target-feature=+crt-static --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/container-run' \
-	  cargo build --release --locked --target $(HOST)
+	$(BUILD)
 
 demo: build
 	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) examples/demo.sh
@@ -39,6 +41,11 @@ bats/node_modules: bats/package-lock.json
 # Starts and stops, floods, crashes and orphans, all at once; prints figures.
 soak: build
 	CONTAINER_RUN_BINARY=$(abspath $(BINARY)) cargo run --release --locked --example soak -- $(SOAK)
+
+# Against tini and its like, where they are installed; writes bench/ and a part of the README.
+bench: build
+	$(BUILD) --example stamp
+	bench/run $(BINARY) $(dir $(BINARY))examples/stamp
 
 shellcheck: build
 	shellcheck $(SCRIPTS) bats/helper.bash bats/fixtures/*.sh bats/fixtures/drain/*.sh bats/fixtures/drain/*.bash
