@@ -430,7 +430,7 @@ fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn is_command(word: &str) -> bool {
-    Commands::command().find_subcommand(word).is_some()
+    Command::has_subcommand(word)
 }
 
 /// The parser's message without its word `error:`, its usage and its tips; and what may be meant.
