@@ -7,7 +7,6 @@ mod common;
 use common::*;
 use container_run::signal::Signal;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Output, Stdio};
 
@@ -16,15 +15,17 @@ fn script(sandbox: &Sandbox, job: &str, name: &str, text: &str) {
     let path = sandbox.path(&format!("jobs/{job}/bin/{name}"));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let journal = sandbox.path("journal");
-    fs::write(&path, format!("#!/bin/sh\n{}\n", text.replace("$JOURNAL", journal.to_str().unwrap())))
-        .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(path, format!("#!/bin/sh\n{}\n", text.replace("$JOURNAL", journal.to_str().unwrap())));
 }
 
-/// A main process that writes into the journal that it was told to end.
-fn main_process(sandbox: &Sandbox, name: &str) -> Vec<String> {
+/// A process that writes into the journal when it is told to end.
+fn supervise_journalling(sandbox: &Sandbox, job: &str, process: &str) -> Supervisor {
     let journal = sandbox.path("journal");
-    sh(&format!("trap 'echo TERM {name} >>{}; exit 0' TERM; while :; do sleep 0.02; done", journal.display()))
+    let trap = format!("trap 'echo TERM {process} >>{}; exit 0' TERM", journal.display());
+    let main = sh(&format!("{trap}; echo ready; while :; do sleep 0.02; done"));
+    let supervisor = sandbox.supervise_as(job, process, &[], &words(&main));
+    supervisor.wait_for_line("ready");
+    supervisor
 }
 
 fn journal(sandbox: &Sandbox) -> Vec<String> {
@@ -134,9 +135,7 @@ fn given_a_drain_script_then_it_has_what_the_agent_gives_it() {
 #[test]
 fn given_a_job_with_all_scripts_then_the_steps_come_in_the_agents_order() {
     let sandbox = Sandbox::new();
-    let command = main_process(&sandbox, "j");
-    let mut supervisor = sandbox.supervise_as("j", "j", &[], &words(&command));
-    supervisor.main_pid();
+    let mut supervisor = supervise_journalling(&sandbox, "j", "j");
     let states = "$BOSH_VM_NEXT_STATE $BOSH_INSTANCE_NEXT_STATE $BOSH_DEPLOYMENT_NEXT_STATE";
     script(
         &sandbox,
@@ -210,14 +209,9 @@ fn given_a_drain_that_kills_the_process_it_drains_then_container_and_hook_live_o
 fn given_five_jobs_at_once_then_nothing_is_stopped_before_everything_is_drained() {
     let sandbox = Sandbox::new();
     let names: Vec<String> = (1..=5).map(|number| format!("j{number}")).collect();
-    let commands: Vec<Vec<String>> = names.iter().map(|name| main_process(&sandbox, name)).collect();
-    let supervisors: Vec<Supervisor> = names
-        .iter()
-        .zip(&commands)
-        .map(|(name, command)| sandbox.supervise_as(name, name, &[], &words(command)))
-        .collect();
+    let _supervisors: Vec<Supervisor> =
+        names.iter().map(|name| supervise_journalling(&sandbox, name, name)).collect();
     for (number, name) in names.iter().enumerate() {
-        supervisors[number].main_pid();
         script(&sandbox, name, "drain", &format!("sleep 0.{number}; echo drained {name} >>$JOURNAL; echo 0"));
     }
     let hooks: Vec<Child> = names.iter().map(|name| start_drain(&sandbox, &[name])).collect();
@@ -234,12 +228,7 @@ fn given_five_jobs_at_once_then_nothing_is_stopped_before_everything_is_drained(
 #[test]
 fn given_a_job_of_two_processes_then_one_hook_drains_and_the_other_waits_for_it() {
     let sandbox = Sandbox::new();
-    let commands = ["p", "q"].map(|name| main_process(&sandbox, name));
-    let supervisors = ["p", "q"]
-        .map(|name| sandbox.supervise_as("j", name, &[], &words(&commands[usize::from(name == "q")])));
-    for supervisor in &supervisors {
-        supervisor.main_pid();
-    }
+    let supervisors = ["p", "q"].map(|process| supervise_journalling(&sandbox, "j", process));
     script(&sandbox, "j", "drain", "echo drain >>$JOURNAL; echo 0");
     let waiting = start_drain(&sandbox, &["j", "-p", "q", "--wait-only"]);
     wait_until("the other is unmonitored", || mode(&supervisors[1]) == "unmonitored");
@@ -388,15 +377,11 @@ fn given_the_option_pod_then_the_other_containers_hooks_are_not_waited_for() {
 #[test]
 fn given_supervisors_that_hang_with_full_queues_then_the_others_are_stopped_meanwhile() {
     let sandbox = Sandbox::new();
-    let commands = ["p", "q"].map(|name| main_process(&sandbox, name));
     // Those that hang are asked first.
     let hung = ["a", "b"].map(|process| sandbox.supervise_as("j", process, &[], &["sleep", "1000"]));
-    let [p, q] = [("p", &commands[0]), ("q", &commands[1])]
-        .map(|(process, command)| sandbox.supervise_as("j", process, &[], &words(command)));
-    for supervisor in hung.iter().chain([&p, &q]) {
-        supervisor.main_pid();
-    }
+    let [p, q] = ["p", "q"].map(|process| supervise_journalling(&sandbox, "j", process));
     for supervisor in &hung {
+        supervisor.main_pid();
         supervisor.freeze();
         fill_queue(supervisor);
     }
