@@ -457,9 +457,6 @@ fn suggestion(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// More wrong letters make another word; as many as the real bpm, and ours, allow.
-const MOST_TYPOS: usize = 2;
-
 /// A mistyped command is taken for an EXECUTABLE without its job.
 fn mistyped_command(error: &clap::Error, word: &str) -> Option<String> {
     if error.kind() != ErrorKind::MissingRequiredArgument || is_command(word) {
@@ -467,8 +464,7 @@ fn mistyped_command(error: &clap::Error, word: &str) -> Option<String> {
     }
     let commands = Commands::command();
     let names = commands.get_subcommands().map(clap::Command::get_name);
-    let nearest = *nearest::names(word, names).first()?;
-    (strsim::levenshtein(word, nearest) <= MOST_TYPOS).then(|| nearest.to_owned())
+    nearest::meant(word, names).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use crate::bpm_script;
 use crate::cli::{Command, Supervise, Target};
 use crate::control::client::{self, DEFAULT_WAIT, SendError};
 use crate::control::peers;
-use crate::control::protocol::{Mode, StateName, Status};
+use crate::control::protocol::{Mode, StateName, Status, VERBS};
 use crate::drain;
 use crate::log;
+use crate::nearest;
 use crate::paths::{BoshRoot, DEFAULT_ROOT};
 use crate::status;
 use crate::supervisor::{self, Options, machine::Config};
@@ -109,9 +110,23 @@ fn send(verb: &str, target: Target, wait: Option<Duration>) -> Result<u8> {
             Ok(0)
         }
         Err(error) => {
-            log::error(&error);
+            log::error(format_args!("{error}{}", advice(verb, &error)));
             Ok(if let SendError::NoSupervisor(_) = error { NO_SUPERVISOR } else { 1 })
         }
+    }
+}
+
+/// What may help somebody whose command had this error.
+fn advice(verb: &str, error: &SendError) -> String {
+    match error {
+        SendError::NoSupervisor(_) => "; `container-run status` shows those that are there".to_owned(),
+        SendError::Refused(reason) if reason.starts_with("unknown command") => {
+            match nearest::meant(&verb.to_ascii_uppercase(), VERBS) {
+                Some(meant) => format!("; did you mean '{meant}'?"),
+                None => "; `container-run help send` lists the verbs".to_owned(),
+            }
+        }
+        SendError::Refused(_) | SendError::TimedOut(..) | SendError::Failed(..) => String::new(),
     }
 }
 
@@ -125,7 +140,7 @@ fn probe(target: Target) -> Result<u8> {
             Ok(1)
         }
         Err(error) => {
-            log::error(&error);
+            log::error(format_args!("{error}{}", advice("STATUS", &error)));
             Ok(1)
         }
     }

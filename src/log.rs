@@ -114,8 +114,10 @@ fn fit(message: &str, print: impl Fn(&str) -> String) -> String {
         return line;
     }
     // Each byte of it has made one or more of the line.
-    let end = message.len().saturating_sub(excess);
-    let end = (0..=end).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    let mut end = message.len().saturating_sub(excess);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
     print(&message[..end])
 }
 

@@ -3,6 +3,15 @@
 /// How many are shown.
 const SHOWN: usize = 3;
 
+/// More wrong letters make another word; as many as the real bpm, and ours, allow.
+const MOST_TYPOS: usize = 2;
+
+/// The one of `known` that `word` is a misspelling of.
+pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = known.into_iter().map(|known| (strsim::levenshtein(word, known), known));
+    distances.min().filter(|(distance, _)| *distance <= MOST_TYPOS).map(|(_, nearest)| nearest)
+}
+
 /// The few of `known` that are most like `name`, the nearest first.
 ///
 /// Of a RELEASE/JOB somebody may have left out the release: then the job alone is compared.
@@ -20,6 +29,15 @@ pub fn names<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelling_has_at_most_two_wrong_letters() {
+        for (word, expected) in
+            [("sned", Some("send")), ("seend", Some("send")), ("list", Some("list")), ("x", None)]
+        {
+            assert_eq!(meant(word, ["send", "probe", "list"]), expected, "{word}");
+        }
+    }
 
     #[test]
     fn the_nearest_come_first_and_only_a_few() {

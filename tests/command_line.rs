@@ -440,3 +440,34 @@ fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
     let said = complaint(&sandbox.run(&["true"]));
     assert!(!said.contains("mean"), "nothing is like it: {said}");
 }
+
+#[test]
+fn given_a_verb_that_there_is_none_of_then_send_names_what_may_be_meant() {
+    let sandbox = Sandbox::new();
+    let supervisor = sandbox.supervise(&["sleep", "600"]);
+    supervisor.main_pid();
+    for (verb, meant) in [
+        ("stop", "; did you mean 'STOP'?"),
+        ("SATUS", "; did you mean 'STATUS'?"),
+        ("unmonitor", "; did you mean 'UNMONITOR'?"),
+        ("RESTART", "; did you mean 'START'?"),
+        ("frobnicate", "unknown command 'frobnicate'; `container-run help send` lists the verbs"),
+    ] {
+        let output = sandbox.run(&["send", verb, "j", "-p", "p"]);
+        assert_refused(&output, 1, &format!("unknown command '{verb}'"));
+        assert_refused(&output, 1, meant);
+    }
+    // Other refusals say all there is.
+    let said = complaint(&sandbox.run(&["send", "SIGNAL FOO", "j", "-p", "p"]));
+    assert_eq!(said, "container-run: unknown signal 'FOO'");
+}
+
+#[test]
+fn given_no_supervisor_then_send_and_probe_say_how_to_find_one() {
+    let sandbox = Sandbox::new();
+    for (arguments, code) in [(["send", "STATUS", "j"], 3), (["probe", "j", "-pp"], 1)] {
+        let output = sandbox.run(&arguments);
+        assert_refused(&output, code, "no supervisor is at ");
+        assert_refused(&output, code, "; `container-run status` shows those that are there");
+    }
+}

@@ -267,7 +267,9 @@ fn given_an_idle_supervisor_then_it_does_not_wake_and_is_small() {
         assert_eq!(status_number(supervisor.pid(), "Threads"), 1);
         let rss = status_number(supervisor.pid(), "VmRSS");
         println!("RSS {rss} KiB");
-        assert!(rss < 5 * 1024, "{rss} KiB");
+        assert!(status_number(supervisor.pid(), "RssAnon") < 1024, "what is its own");
+        // The rest is text, of which a debug build has much, and the kernel maps more or less.
+        assert!(rss < 6 * 1024, "{rss} KiB");
     }
 }
 

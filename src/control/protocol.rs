@@ -9,6 +9,10 @@ use crate::signal::Signal;
 /// The longest command, in bytes: room for any verb with any amount of goodwill.
 pub const LONGEST_COMMAND: usize = 256;
 
+/// Every verb, for whoever has mistyped one.
+pub const VERBS: [&str; 9] =
+    ["START", "STOP", "QUIT", "SIGNAL", "STATUS", "DETAILS", "MONITOR", "UNMONITOR", "DRAINED"];
+
 /// What a sender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
