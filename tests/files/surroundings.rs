@@ -94,11 +94,12 @@ fn given_niceness_limits_and_groups_then_they_are_unchanged_also_after_a_restart
         "echo $(nice) $(ulimit -Sn) $(ulimit -Hn) $(ulimit -Sc) $(ulimit -Ss); id -G; exec sleep 600";
     let prelude = "ulimit -Sn 321; ulimit -Hn 654; ulimit -Sc 0; ulimit -Ss 4096; renice -n 5 $$ >/dev/null";
     let supervisor = sandbox.supervise_after(prelude, &[], &words(&sh(report)));
+    let groups = text(&sandbox.program("id").arg("-G").output().unwrap().stdout);
     supervisor.wait_for_line("5 321 654 0 4096");
-    supervisor.main_pid();
+    // The last that it prints: stopped before, it would print it once only.
+    supervisor.wait_for_line(groups.trim());
     supervisor.ask("STOP WAIT");
     supervisor.ask("START");
     supervisor.wait_for_lines("5 321 654 0 4096", 2);
-    let groups = text(&sandbox.program("id").arg("-G").output().unwrap().stdout);
     supervisor.wait_for_lines(groups.trim(), 2);
 }
