@@ -486,6 +486,13 @@ impl Supervisor {
         status.code().unwrap_or_else(|| panic!("{status:?}; stderr:\n{}", self.stderr()))
     }
 
+    /// Asserts that it waits for something to happen. One that looks again and again never sleeps,
+    /// while the time that it takes says as much of the machine as of it.
+    #[track_caller]
+    pub fn assert_not_busy(&self) {
+        wait_until("it sleeps", || state_of(self.pid()) == Some('S'));
+    }
+
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -538,13 +545,4 @@ pub fn skip(why: &str) {
     let line = format!("SKIPPED {name}: {why}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     assert!(std::env::var_os("CI").is_none(), "nothing may be skipped in CI: {why}");
-}
-
-/// How much CPU time a process has used, in clock ticks: hundredths of a second.
-#[track_caller]
-pub fn cpu_ticks(pid: i32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // Fields 14 and 15 of proc_pid_stat(5); the state is number 3.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
