@@ -126,7 +126,9 @@ fn advice(verb: &str, error: &SendError) -> String {
                 None => "; `container-run help send` lists the verbs".to_owned(),
             }
         }
-        SendError::Refused(_) | SendError::TimedOut(..) | SendError::Failed(..) => String::new(),
+        SendError::Refused(_) | SendError::TimedOut(..) | SendError::NoRoom(..) | SendError::Failed(..) => {
+            String::new()
+        }
     }
 }
 

@@ -7,7 +7,9 @@ mod common;
 use common::*;
 use container_run::signal::Signal;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Output, Stdio};
 
 /// Writes one of a job's scripts. `$JOURNAL` in it is a file that keeps the order of things.
@@ -350,6 +352,75 @@ fn given_an_own_supervisor_that_is_slow_to_answer_then_it_is_unmonitored_all_the
     let output = hook.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(j.ask("STATUS"), "OK stopped - drained");
+}
+
+#[test]
+fn given_a_supervisor_that_is_out_of_reach_when_it_is_to_be_told_then_it_is_told_as_soon_as_it_can() {
+    let sandbox = Sandbox::new();
+    let j = sandbox.supervise_as("j", "j", &[], &["sleep", "1000"]);
+    j.main_pid();
+    script(
+        &sandbox,
+        "j",
+        "drain",
+        "echo drain >>$JOURNAL; while [ ! -e $JOURNAL.go ]; do sleep 0.02; done; echo 0",
+    );
+    let hook = start_drain(&sandbox, &["j"]);
+    wait_until("it drains", || !journal(&sandbox).is_empty());
+    j.freeze();
+    fill_queue(&j);
+    fs::write(sandbox.path("journal.go"), "").unwrap();
+    let log = sandbox.path("sys/log/j/container-run-drain.log");
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    wait_until("the hook has not reached it", || said().contains("DRAINED to j/j failed: no answer from "));
+    assert!(said().contains("whose queue was full"), "{}", said());
+    j.signal(Signal::CONT);
+    j.wait_for_state("stopped");
+    let output = hook.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(j.ask("STATUS"), "OK stopped - drained");
+}
+
+#[test]
+fn given_a_process_that_is_not_there_in_a_living_job_then_the_hook_fails_and_stops_nothing() {
+    let sandbox = Sandbox::new();
+    let p = sandbox.supervise_as("j", "p", &[], &["sleep", "1000"]);
+    p.main_pid();
+    let output = drain(&sandbox, &["j", "--settle", "0.1"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no process j; see -p"), "{said}");
+    assert_eq!(p.ask("STATUS").rsplit(' ').next(), Some("monitored"));
+}
+
+#[test]
+fn given_a_supervisor_of_another_user_that_may_not_be_asked_then_the_barrier_goes_by_the_time() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    fs::set_permissions(sandbox.root(), fs::Permissions::from_mode(0o777)).unwrap();
+    let others = sandbox.supervise_as("others", "others", &[], &["sleep", "1000"]);
+    others.main_pid();
+    let binary = sandbox.path("container-run");
+    copy_program(BINARY, &binary);
+    let as_stranger = || {
+        let mut command = sandbox.program(binary.to_str().unwrap());
+        command.uid(12345).gid(12345);
+        command
+    };
+    for folder in ["data/j", "sys/run/bpm/j", "sys/log/j"] {
+        fs::create_dir_all(sandbox.path(folder)).unwrap();
+        chown(sandbox.path(folder), Some(12345), Some(12345)).unwrap();
+    }
+    let mut command = as_stranger();
+    command.args(["--job-name", "j", "--process-name", "j", "--", "sleep", "1000"]);
+    let j = sandbox.start(command, "j", "j");
+    j.main_pid();
+    let mut hook = as_stranger().args(["drain", "j", "--settle", "0.3"]).spawn().unwrap();
+    j.wait_for_state("stopped");
+    assert!(hook.wait().unwrap().success());
+    assert_eq!(others.state(), "running");
 }
 
 #[test]

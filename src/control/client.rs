@@ -38,6 +38,8 @@ pub enum SendError {
     Refused(String),
     /// There is a supervisor, but it did not answer in time.
     TimedOut(PathBuf, Duration),
+    /// There is a supervisor, but its queue was full all the time: it never got the command.
+    NoRoom(PathBuf, Duration),
     /// The socket could not be used.
     Failed(PathBuf, io::Error),
 }
@@ -62,6 +64,10 @@ impl fmt::Display for SendError {
             Self::Refused(reason) => f.write_str(reason),
             Self::TimedOut(path, wait) => {
                 write!(f, "no answer from {} within {} s", path.display(), wait.as_secs_f64())
+            }
+            Self::NoRoom(path, wait) => {
+                let path = path.display();
+                write!(f, "no answer from {path}, whose queue was full, within {} s", wait.as_secs_f64())
             }
             Self::Failed(path, error) => write!(f, "cannot send to {}: {error}", path.display()),
         }
@@ -139,6 +145,7 @@ impl Sent {
         match self.get_on(now) {
             Ok(Some(answer)) => Some(protocol::parse_answer(&answer).map_err(SendError::Refused)),
             Ok(None) if now < self.end => None,
+            Ok(None) if self.unsent.is_some() => Some(Err(SendError::NoRoom(self.path.clone(), self.wait))),
             Ok(None) => Some(Err(SendError::TimedOut(self.path.clone(), self.wait))),
             Err(error) => Some(Err(SendError::from_io(&self.path, error))),
         }

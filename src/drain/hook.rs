@@ -3,6 +3,7 @@
 //! restart alone.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -69,6 +70,8 @@ fn refuse_unknown_job(root: &BoshRoot, job: &Name) -> Result<()> {
     known.extend(peers::names_in(&root.data())?);
     known.sort();
     known.dedup();
+    // Of a job that was there once, its folder may be left.
+    known.retain(|name| name != job);
     let nearest = match nearest::names(job.as_str(), known.iter().map(Name::as_str)).join(", ") {
         names if names.is_empty() => names,
         names => format!("; the nearest are {names}"),
@@ -92,22 +95,25 @@ struct Hook {
 
 impl Hook {
     fn drain(&mut self, options: &Drain) -> Result<(), Cancelled> {
-        self.unmonitor()?;
+        let is_supervised = self.unmonitor()?;
         let staying = if options.pod { vec![] } else { self.wait_for_the_others()? };
         if !staying.is_empty() {
             self.journal.say(format_args!("only this container goes down: {}", reasons(&staying)));
+            if !is_supervised {
+                self.fail(format!("nothing to stop: there is no process {}; see -p", self.process));
+            }
             return self.stop(self.own());
         }
         if options.wait_only {
             self.wait_for_drained()?;
-            return if options.no_barrier { Ok(()) } else { self.barrier() };
+            return if options.no_barrier { Ok(()) } else { self.barrier(false) };
         }
         let _lock = self.lock()?;
         self.run_script("pre-stop", &next_states())?;
         self.run_drain_script()?;
         self.tell(self.of_job(), "DRAINED")?;
         if !options.no_barrier {
-            self.barrier()?;
+            self.barrier(true)?;
         }
         self.stop(self.of_job())?;
         self.run_script("post-stop", &[])?;
@@ -115,25 +121,32 @@ impl Hook {
         Ok(())
     }
 
-    /// Step 0. A hook that is called again leaves `drained` as it is.
-    fn unmonitor(&mut self) -> Result<(), Cancelled> {
+    /// Step 0; false if there is no supervisor. A hook that is called again leaves `drained` as it is.
+    fn unmonitor(&mut self) -> Result<bool, Cancelled> {
+        let mut is_supervised = true;
         for (_, _, answer) in self.status(self.own())? {
             match answer {
                 Ok(Status { mode: Mode::Unmonitored | Mode::Drained, .. }) => {}
                 Err(error @ SendError::NoSupervisor(_)) => {
                     self.journal.say(format_args!("no supervisor of its own: {error}"));
+                    is_supervised = false;
                 }
                 // One that is too busy to answer does later what it is told now.
                 Ok(_) | Err(_) => self.tell(self.own(), "UNMONITOR")?,
             }
         }
-        Ok(())
+        Ok(is_supervised)
     }
 
-    /// Sends a command that must not be lost. Who does not answer in time may still carry it out:
-    /// what is in a queue stays there.
+    /// Sends a command that must not be lost. Who does not answer in time will carry it out all the
+    /// same, since what is in a queue stays there; who had no room for it is sent it again.
     fn tell(&mut self, processes: Vec<(Name, Name)>, command: &str) -> Result<(), Cancelled> {
-        for (job, process, answer) in self.ask_for(processes, command, DEFAULT_WAIT)? {
+        let mut answers = self.ask_for(processes, command, DEFAULT_WAIT)?;
+        let had_no_room = |answer: &mut Answer| matches!(answer.2, Err(SendError::NoRoom(..)));
+        let again: Vec<(Name, Name)> =
+            answers.extract_if(.., had_no_room).map(|(job, process, _)| (job, process)).collect();
+        answers.extend(self.ask_for(again, command, DEFAULT_WAIT)?);
+        for (job, process, answer) in answers {
             if let Err(error) = answer {
                 self.journal.say(format_args!("{command} to {job}/{process} failed: {error}"));
             }
@@ -159,16 +172,20 @@ impl Hook {
     /// lives. While another one does, which is a hook called twice, this one waits.
     fn lock(&mut self) -> Result<Option<Lock>, Cancelled> {
         let path = self.root.drain_lock(&self.job);
-        let mut said = false;
+        let mut tries = 0;
         // Without the folder there is no supervisor either, and nobody who would wait.
         while path.parent().is_some_and(Path::is_dir) {
             match Lock::try_take(&path) {
                 Ok(Some(lock)) => return Ok(Some(lock)),
-                Ok(None) if said => self.waiter.sleep_until(Instant::now() + TICK)?,
                 Ok(None) => {
-                    let (job, path) = (&self.job, path.display());
-                    self.journal.say(format_args!("waiting for another drain of {job}, which holds {path}"));
-                    said = true;
+                    tries += 1;
+                    // Not at the first: one that only looks holds it for a moment.
+                    if tries == 2 {
+                        let (job, path) = (&self.job, path.display());
+                        self.journal
+                            .say(format_args!("waiting for another drain of {job}, which holds {path}"));
+                    }
+                    self.waiter.sleep_until(Instant::now() + TICK)?;
                 }
                 Err(error) => {
                     self.journal.say(format_args!("draining without a lock: {error:#}"));
@@ -204,22 +221,25 @@ impl Hook {
     }
 
     /// Step 4: nothing is stopped before everything is drained. Whoever has died is not waited
-    /// for, nor who would be unmonitored by now if its container went down.
-    fn barrier(&mut self) -> Result<(), Cancelled> {
+    /// for, nor who would be unmonitored by now if its container went down. With `drained`, it is this
+    /// hook that has drained its job.
+    fn barrier(&mut self, drained: bool) -> Result<(), Cancelled> {
         let mut said = vec![];
         loop {
             let settled = Instant::now() >= self.settled;
             let is_waited_for = |(_, _, answer): &Answer| match answer {
                 Ok(Status { mode: Mode::Drained, .. }) | Err(SendError::NoSupervisor(_)) => false,
                 Ok(Status { mode: Mode::Monitored, .. }) => !settled,
+                // One of another user's. Whether it is drained we may not ask.
+                Err(SendError::Failed(_, error)) if error.kind() == ErrorKind::PermissionDenied => !settled,
                 Ok(Status { mode: Mode::Unmonitored, .. }) | Err(_) => true,
             };
-            let waiting: Vec<(Name, Name)> = self
-                .status(self.everybody())?
-                .into_iter()
-                .filter(is_waited_for)
-                .map(|(job, process, _)| (job, process))
-                .collect();
+            let answers = self.status(self.everybody())?;
+            if drained {
+                self.tell_again(&answers)?;
+            }
+            let waiting: Vec<(Name, Name)> =
+                answers.into_iter().filter(is_waited_for).map(|(job, process, _)| (job, process)).collect();
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -229,6 +249,16 @@ impl Hook {
             }
             self.waiter.sleep_until(Instant::now() + TICK)?;
         }
+    }
+
+    /// Whoever of the job had no room for its DRAINED when it was time gets it now.
+    fn tell_again(&mut self, answers: &[Answer]) -> Result<(), Cancelled> {
+        let was_not_told = |(job, _, answer): &&Answer| {
+            *job == self.job && matches!(answer, Ok(Status { mode: Mode::Unmonitored, .. }))
+        };
+        let untold =
+            answers.iter().filter(was_not_told).map(|(job, process, _)| (job.clone(), process.clone()));
+        self.tell(untold.collect(), "DRAINED")
     }
 
     /// Stops processes, all at once, and waits until they have stopped.
@@ -355,7 +385,8 @@ impl Hook {
 fn is_monitored((_, _, answer): &Answer) -> bool {
     match answer {
         Ok(status) => status.mode == Mode::Monitored,
-        Err(error) => matches!(error, SendError::TimedOut(..) | SendError::Failed(..)),
+        Err(SendError::TimedOut(..) | SendError::NoRoom(..) | SendError::Failed(..)) => true,
+        Err(SendError::NoSupervisor(_) | SendError::Refused(_)) => false,
     }
 }
 
