@@ -1,8 +1,10 @@
 //! What `ps`, `pgrep -f` and `pkill -f` see of the supervisor.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use super::tree;
 
 /// Makes `/proc/PID/cmdline` show `title` in place of our arguments.
 ///
@@ -30,7 +32,7 @@ pub fn set(title: &str) -> io::Result<()> {
 
 /// Fields 48 and 49 of proc_pid_stat(5).
 fn argument_area() -> io::Result<(usize, usize)> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
+    let stat = tree::stat_line("self")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.trim().parse().ok());
     match (field(48), field(49)) {

@@ -5,8 +5,9 @@
 //! strangers go to the PID namespace's init (see [`super::init`]).
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::errno::Errno;
@@ -38,7 +39,7 @@ struct Stat {
 
 impl Stat {
     fn read(pid: Pid) -> Option<Self> {
-        Self::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+        Self::parse(&stat_line(pid).ok()?)
     }
 
     /// Reads the line, in which only the parenthesised name may hold spaces and parentheses.
@@ -70,6 +71,14 @@ impl Stat {
     fn identity(&self) -> Identity {
         (self.pid, self.start)
     }
+}
+
+/// `/proc/PROCESS/stat`, in one read: the kernel shows no size, so that `fs::read` would take eight.
+pub(super) fn stat_line(process: impl Display) -> io::Result<String> {
+    const LONGEST: usize = 2048; // 51 numbers of at most 20 digits, and a name
+    let mut line = [0; LONGEST];
+    let length = File::open(format!("/proc/{process}/stat"))?.read(&mut line)?;
+    Ok(String::from_utf8_lossy(&line[..length]).into_owned())
 }
 
 /// Whether `/proc` is there and shows our own PID namespace.
