@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 OURS = "container-run"
+FIRST_START = f"{OURS}, first start"
 BARE_SHELL = "dash -c :"
 
 # A tree's KILL is linear if a process costs at most so much more in the largest tree than in the
@@ -57,10 +58,10 @@ def whole(bench, results):
         "## Machine and versions\n",
         machine(bench, results),
         "## Start-up\n",
-        "From just before the exec of the supervisor to `main` of its process, a static program; the BOSH root "
-        "and the bpm script are there. s6-supervise and runsv have a folder in which the program itself is `run`.\n",
+        "From just before the exec of the supervisor to `main` of its process, a static program; all folders and "
+        "the bpm script are there, but at a first start. s6-supervise and runsv have a folder in which the program "
+        "itself is `run`.\n",
         start_up(results),
-        f"Where all folders and the bpm script are still to be made: {median_ms(results['first_start_up']):.2f}.\n",
         start_up_as_pid1(results),
         "## Whole life\n",
         "From the exec of the supervisor until it has ended, with a process that fails at once. The process of "
@@ -70,7 +71,7 @@ def whole(bench, results):
         "From the start of the command to its end. The process obeys TERM at once.\n",
         commands(results),
         slow_stop(results),
-        lists(results),
+        table(["", "median", "quickest", "× dash"], list_rows(results)),
         "## Size and rest\n",
         "In KiB, each beside an idle process, one of each: a static program shares its pages with nobody, the others "
         f"share the C library with all that runs here. Wake-ups in {results['idle'][0]} s.\n",
@@ -79,8 +80,8 @@ def whole(bench, results):
         f"The static binary has {results['binary']:,} bytes.\n",
         "## How cost grows\n",
         "SIGKILL to a tree in which nine of ten descendants are grandchildren, until each is signalled, and until all "
-        "are reaped and this is answered. Beside it killpg(2) and wait(2) for a process group of the same shape, which "
-        "need not look for anybody, and which a process leaves by setsid(2). "
+        "are reaped and this is answered; every process of the machine is looked at. Beside it killpg(2) and wait(2) for "
+        "a process group of the same shape, which need not look for anybody, and which a process leaves by setsid(2). "
         f"{len(next(iter(results['kill_tree'].values()))[OURS])} rounds.\n",
         kill_tree(results),
         orphans(results),
@@ -90,15 +91,34 @@ def whole(bench, results):
 
 def short(results):
     """The README's part."""
-    parts = [
-        start_up(results),
-        start_up_as_pid1(results),
-        commands(results),
-        lists(results),
-        idle(results),
-        kill_tree(results),
-    ]
-    return "\n" + "\n".join(part for part in parts if part) + "\n"
+    tables = [lives_in_short(results), commands_in_short(results), idle(results), kill_in_short(results)]
+    return "\n" + "\n".join([*tables, ""])
+
+
+def lives_in_short(results):
+    columns = {"start-up below another init": "start_up", "as PID 1": "start_up_as_pid1", "whole life": "whole_life"}
+
+    def row(name):
+        figures = (results[figure] or {} for figure in columns.values())
+        return [bold(name), *(f"{median_ms(each[name]):.2f}" if name in each else "" for each in figures)]
+
+    return table(["ms", *columns], map(row, results["start_up"]))
+
+
+def commands_in_short(results):
+    unit = median_ms(results["commands"][BARE_SHELL])
+    rows = [[name, f"{median_ms(values):.2f}", f"{median_ms(values) / unit:.2f}"]
+            for name, values in results["commands"].items()]
+    rows += [[name, median, ratio] for name, median, _, ratio in list_rows(results)]
+    return table(["command", "ms", "× dash"], rows)
+
+
+def kill_in_short(results):
+    rows = []
+    for count, figures in results["kill_tree"].items():
+        gone = median_ms(gone for _, gone in figures[OURS])
+        rows.append([f"{count:,}", f"{gone:.2f}", f"{gone / count * 1000:.1f}"])
+    return table(["descendants killed", "ms", "µs each"], rows)
 
 
 def update(readme, part):
@@ -129,10 +149,11 @@ def slow_stop(results):
             f"process; {ms(max(late))} at worst of {len(late)}.\n")
 
 
-def lists(results):
-    rows = ([f"`bpm list`, {count} supervisors", f"{median_ms(values):.2f}", ms(min(values)), ms(max(values))]
-            for count, values in results["lists"].items())
-    return table(["", "median", "quickest", "slowest"], rows)
+def list_rows(results):
+    for count, figures in results["lists"].items():
+        median = median_ms(figures[OURS])
+        yield [f"bpm list, {count} supervisors", f"{median:.2f}", ms(min(figures[OURS])),
+               f"{median / median_ms(figures[BARE_SHELL]):.2f}"]
 
 
 def idle(results):
@@ -157,8 +178,8 @@ def kill_tree(results):
 def orphans(results):
     count, figures = results["orphans"]
     rate = {name: count / statistics.median(values) * 1e9 for name, values in figures.items()}
-    return (f"Of {count:,} orphans that end at the same time, {rate[OURS]:,.0f} are reaped in a second; a bare loop of "
-            f"wait(2) takes {rate['killpg']:,.0f}.\n")
+    return (f"Of {count:,} orphans that end at the same time, {rate[OURS]:,.0f} are reaped in a second; by a bare loop "
+            f"of wait(2) {rate['killpg']:,.0f}.\n")
 
 
 def goals(results):
@@ -179,7 +200,7 @@ def goals(results):
     goal(f"slowest command, `{slowest}`, at most 5 × `{BARE_SHELL}`", 5 * timed[BARE_SHELL], timed[slowest])
     goal("`bpm stop` returns after the process has gone", 5, median_ms(results["slow_stop"]))
     most = max(results["lists"])
-    goal(f"`bpm list` of {most}", 100, median_ms(results["lists"][most]))
+    goal(f"`bpm list` of {most}", 100, median_ms(results["lists"][most][OURS]))
     seconds, sizes = results["idle"]
     goal("PSS, idle", 1024, sizes[OURS]["PSS"], "KiB", 0)
     goal(f"wake-ups in {seconds} s", 0, sizes[OURS]["wake-ups"], "", 0)
@@ -202,7 +223,7 @@ def machine(bench, results):
     facts = [
         f"{name.group(1) if name else platform.machine()}, {os.sysconf('SC_NPROCESSORS_ONLN')} cores, "
         f"{'virtual' if re.search('hypervisor', cpu) else 'real'}; Linux {platform.release()}; "
-        f"load before and after {results['load']:.1f}, {os.getloadavg()[0]:.1f}",
+        f"load at the start {results['load']:.1f}",
         f"{said_by(bench.binary, '--version')}, {said_by('rustc', '--version')}",
         ", ".join(f"{package} {version(package)}" for package in [*bench.peers, "dash"]),
         f"BOSH root on {bench.file_system} (ext4 is slow to make files "
