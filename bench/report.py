@@ -80,8 +80,9 @@ def whole(bench, results):
         f"The static binary has {results['binary']:,} bytes.\n",
         "## How cost grows\n",
         "SIGKILL to a tree in which nine of ten descendants are grandchildren, until each is signalled, and until all "
-        "are reaped and this is answered; every process of the machine is looked at. Beside it killpg(2) and wait(2) for "
-        "a process group of the same shape, which need not look for anybody, and which a process leaves by setsid(2). "
+        "are reaped and this is answered; every process of the machine is looked at. Beside it killpg(2) and wait(2) "
+        "for a process group of the same shape, which need not look for anybody, and which a process leaves by "
+        "setsid(2). "
         f"{len(next(iter(results['kill_tree'].values()))[OURS])} rounds.\n",
         kill_tree(results),
         orphans(results),
