@@ -400,7 +400,8 @@ pub fn documentation() -> clap::Command {
 ///
 /// The exit code, when help was asked for or the arguments are wrong; the user has been told.
 pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
-    let arguments = help_as_option(arguments);
+    let asks_for_help = arguments.get(1).is_some_and(|first| first == "help");
+    let arguments = if asks_for_help { help_as_option(&arguments)? } else { arguments };
     let first = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     let parsed = if is_command(first) {
         Commands::try_parse_from(&arguments).map(|commands| Request::Command(commands.command))
@@ -420,13 +421,19 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, u8> {
     })
 }
 
-/// `help COMMAND` is `COMMAND --help`.
-fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_some_and(|first| first == "help") {
-        arguments.remove(1);
-        arguments.push("--help".into());
+/// `help COMMAND` is `COMMAND --help`, and nothing more: options behind it would be carried out.
+fn help_as_option(arguments: &[OsString]) -> Result<Vec<OsString>, u8> {
+    let is_word = |argument: &&OsString| !argument.as_encoded_bytes().starts_with(b"-");
+    let words: Vec<&OsString> = arguments.iter().skip(2).take_while(is_word).collect();
+    if let Some(word) = words.first().map(|word| word.to_string_lossy())
+        && !is_command(&word)
+    {
+        let line = format!("unknown command '{}'", word.escape_debug());
+        log::error(with_hint(&line, meant_command(&word)));
+        return Err(2);
     }
-    arguments
+    let option = OsString::from("--help");
+    Ok(arguments.iter().take(1).chain(words).chain([&option]).cloned().collect())
 }
 
 fn is_command(word: &str) -> bool {
@@ -439,7 +446,11 @@ fn one_line(error: &clap::Error, first: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     let lines = message.lines().take_while(|line| !line.trim().is_empty());
     let line = lines.map(str::trim).collect::<Vec<_>>().join(" ");
-    match suggestion(error).or_else(|| mistyped_command(error, first)) {
+    with_hint(&line, suggestion(error).or_else(|| mistyped_command(error, first)))
+}
+
+fn with_hint(line: &str, meant: Option<String>) -> String {
+    match meant {
         Some(meant) => format!("{line}; did you mean '{meant}'? (see --help)"),
         None => format!("{line} (see --help)"),
     }
@@ -459,9 +470,11 @@ fn suggestion(error: &clap::Error) -> Option<String> {
 
 /// A mistyped command is taken for an EXECUTABLE without its job.
 fn mistyped_command(error: &clap::Error, word: &str) -> Option<String> {
-    if error.kind() != ErrorKind::MissingRequiredArgument || is_command(word) {
-        return None;
-    }
+    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
+    if is_missing && !is_command(word) { meant_command(word) } else { None }
+}
+
+fn meant_command(word: &str) -> Option<String> {
     let commands = Commands::command();
     let names = commands.get_subcommands().map(clap::Command::get_name);
     nearest::meant(word, names).map(str::to_owned)

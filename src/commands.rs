@@ -122,8 +122,9 @@ fn advice(verb: &str, error: &SendError) -> String {
         SendError::NoSupervisor(_) => "; `container-run status` shows those that are there".to_owned(),
         SendError::Refused(reason) if reason.starts_with("unknown command") => {
             match nearest::meant(&verb.to_ascii_uppercase(), VERBS) {
-                Some(meant) => format!("; did you mean '{meant}'?"),
-                None => "; `container-run help send` lists the verbs".to_owned(),
+                Some(meant) if meant != verb => format!("; did you mean '{meant}'?"),
+                // One that there is lacks its argument, or the supervisor is older.
+                _ => "; `container-run help send` lists the verbs".to_owned(),
             }
         }
         SendError::Refused(_) | SendError::TimedOut(..) | SendError::NoRoom(..) | SendError::Failed(..) => {

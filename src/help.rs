@@ -157,8 +157,9 @@ Examples:
 
 Exit codes:
   0  done
-  1  a script is not what it was expected to be, or cannot be written
-  2  wrong usage; no such replacement, or no such property";
+  1  no such replacement; a script that is not what it was expected to be, or
+     that cannot be written
+  2  wrong usage, or no such property";
 
 /// Of `drain-patch list`.
 pub const PATCH_LIST: &str = "\

@@ -28,6 +28,7 @@ pub mod commands;
 pub mod control;
 pub mod drain;
 pub mod help;
+pub mod identity;
 pub mod json;
 pub mod lock;
 pub mod log;

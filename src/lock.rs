@@ -1,26 +1,24 @@
 //! Locks that end with the process that holds them, however it ends.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::libc;
 
+use crate::identity::Identity;
+
 /// How often taking a lock begins anew because its file was removed meanwhile. It was by the holder
 /// before, once; where this does not suffice the file system does not tell files apart.
 const TRIES: usize = 1000;
-
-/// Tells a file from a later one of its name.
-pub type Inode = (u64, u64);
 
 /// A locked file (flock(2)), which also processes of other containers of the node respect. It is
 /// removed when it is let go.
 pub struct Lock {
     _file: File,
     path: PathBuf,
-    inode: Inode,
+    identity: Identity,
 }
 
 impl Lock {
@@ -52,9 +50,9 @@ impl Lock {
             }
             // The holder before us may have removed the file between our open and our lock; then
             // somebody else can lock another file of that name.
-            let locked = (metadata.dev(), metadata.ino());
-            if inode(path).is_ok_and(|now| now == locked) {
-                return Ok(Some(Self { _file: file, path: path.to_owned(), inode: locked }));
+            let identity = Identity::of(&metadata);
+            if Identity::at(path).is_ok_and(|now| now == identity) {
+                return Ok(Some(Self { _file: file, path: path.to_owned(), identity }));
             }
         }
         bail!("{}: the file at this path is another one each time", cannot())
@@ -71,19 +69,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        remove_if_still(&self.path, self.inode);
-    }
-}
-
-/// Which file lies at a path; a link counts as itself.
-pub fn inode(path: &Path) -> io::Result<Inode> {
-    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-/// Removes a file, unless another one has taken its name.
-pub fn remove_if_still(path: &Path, ours: Inode) {
-    if inode(path).is_ok_and(|now| now == ours) {
-        let _ = fs::remove_file(path);
+        self.identity.remove_from(&self.path);
     }
 }
 

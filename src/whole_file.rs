@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
+use crate::identity::Identity;
+
 /// Writes `content` under a temporary name in the same folder (`FILE~`), then renames it.
 ///
 /// The folder is made if it is missing. The mode is exact only if the umask lets it be, which
@@ -18,7 +20,7 @@ use anyhow::{Context, Result};
 /// # Errors
 ///
 /// The folder or file cannot be made; the message names it. Nothing half-written is left.
-pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<Identity> {
     write_by_way_of(&with_suffix(path, "~"), path, content, mode, |_| Ok(()))
 }
 
@@ -27,7 +29,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
 /// # Errors
 ///
 /// As for [`write()`].
-pub fn write_like(path: &Path, content: &[u8], metadata: &Metadata) -> Result<()> {
+pub fn write_like(path: &Path, content: &[u8], metadata: &Metadata) -> Result<Identity> {
     // Nobody else may read it before its mode and its owner are right.
     write_by_way_of(&with_suffix(path, "~"), path, content, 0o600, |file| take_after(file, metadata))
 }
@@ -38,7 +40,7 @@ pub fn write_like(path: &Path, content: &[u8], metadata: &Metadata) -> Result<()
 /// # Errors
 ///
 /// As for [`write()`].
-pub fn write_shared(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+pub fn write_shared(path: &Path, content: &[u8], mode: u32) -> Result<Identity> {
     // A PID is not enough: containers that share the folder have PIDs of their own.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let suffix = format!("~{}-{now}", std::process::id());
@@ -51,14 +53,19 @@ fn write_by_way_of(
     content: &[u8],
     mode: u32,
     finish: impl FnOnce(&File) -> io::Result<()>,
-) -> Result<()> {
+) -> Result<Identity> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
-    fill(temporary, content, mode)
-        .and_then(|file| finish(&file))
-        .and_then(|()| fs::rename(temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(temporary)))
+    let write = || {
+        let file = fill(temporary, content, mode)?;
+        finish(&file)?;
+        let identity = Identity::of(&file.metadata()?);
+        fs::rename(temporary, path)?;
+        Ok(identity)
+    };
+    write()
+        .inspect_err(|_: &io::Error| drop(fs::remove_file(temporary)))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

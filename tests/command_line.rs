@@ -424,7 +424,7 @@ fn given_long_help_of_the_supervisor_then_it_has_sections() {
 #[test]
 fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
     let sandbox = Sandbox::new();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["stauts"], "'status'"),
         (&["--job-name", "j", "--process-name", "p", "--debgu", "true"], "'--debug'"),
         (&["--job-name", "j", "--process-name", "p", "--stop-signal", "TREM", "true"], "TERM"),
@@ -432,6 +432,7 @@ fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
         (&["drain-patch", "aply"], "'apply'"),
         (&["prbe", "web"], "'probe'"),
         (&["help", "sedn"], "'send'"),
+        (&["help", "frobnicate"], "unknown command 'frobnicate'"),
         (&["instal-bpm"], "'install-bpm'"),
     ];
     for (arguments, meant) in cases {
@@ -439,6 +440,22 @@ fn given_a_mistyped_word_then_the_error_names_what_may_be_meant() {
     }
     let said = complaint(&sandbox.run(&["true"]));
     assert!(!said.contains("mean"), "nothing is like it: {said}");
+}
+
+#[test]
+fn given_help_and_more_words_then_nothing_is_carried_out() {
+    let sandbox = Sandbox::new();
+    for arguments in [
+        &["help", "--job-name", "j", "--process-name", "p", "--", "echo", "supervised"][..],
+        &["help", "drain", "--no-barrier", "--"],
+        &["help", "drain", "j", "--pod"],
+        &["help", "send", "STOP", "j"],
+    ] {
+        let output = sandbox.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(text(&output.stdout).contains("Usage:"), "{output:?}");
+        assert!(!sandbox.path("data").exists());
+    }
 }
 
 #[test]

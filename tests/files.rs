@@ -254,6 +254,26 @@ fn given_a_socket_that_another_program_holds_then_it_is_named_and_still_held() {
 }
 
 #[test]
+fn given_lock_and_socket_are_removed_when_a_second_supervisor_starts_then_its_files_stay_its_own() {
+    let mut sandbox = Sandbox::new();
+    // The first one's socket is gone, so nobody can ask it to remove more.
+    sandbox.may_leave_files();
+    let mut first = sandbox.supervise(&words(&probe_with("exit-on=TERM:0 wait")));
+    first.main_pid();
+    for file in [SOCKET, LOCK] {
+        fs::remove_file(sandbox.path(file)).unwrap();
+    }
+    let second = sandbox.supervise(&words(&probe_with("exit-on=TERM:0 wait")));
+    second.wait_for_state("running");
+    let pid = second.main_pid();
+    first.signal(Signal::TERM);
+    assert_eq!(first.exit_code(), 0);
+    assert_eq!(second.ask("STATUS"), format!("OK running {pid} monitored"));
+    assert_eq!(fs::read_to_string(second.pidfile()).unwrap(), pid.to_string());
+    assert!(second.sentinel().exists());
+}
+
+#[test]
 fn given_files_of_a_dead_supervisor_then_they_are_replaced_and_no_stranger_is_signalled() {
     let sandbox = with_folders();
     let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();

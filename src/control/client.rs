@@ -14,6 +14,7 @@ use nix::sys::stat::{Mode, umask};
 
 use super::protocol::{self, Status};
 use super::reach::{self, LONGEST_ADDRESS};
+use crate::identity::Identity;
 use crate::poll;
 
 /// How long an answer may take if nothing else was said.
@@ -103,6 +104,8 @@ pub fn wait_for_any<'a>(sent: impl IntoIterator<Item = &'a Sent>) {
 pub struct Sent {
     socket: UnixDatagram,
     path: PathBuf,
+    /// The supervisor's socket: another one may take its path.
+    supervisor: Identity,
     /// What found no room in the supervisor's queue yet.
     unsent: Option<String>,
     wait: Duration,
@@ -123,11 +126,12 @@ impl Sent {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         // Connected, it takes datagrams from the supervisor alone.
-        reach::connect(&socket, path)?;
+        let supervisor = reach::connect(&socket, path)?;
         let return_address = ReturnAddress::bind(&socket, path)?;
         let mut sent = Self {
             socket,
             path: path.to_owned(),
+            supervisor,
             unsent: Some(command.to_owned()),
             wait,
             end: now + wait.max(SHORTEST_WAIT),
@@ -142,7 +146,7 @@ impl Sent {
     pub fn try_answer(&mut self) -> Option<Result<Status, SendError>> {
         // Before the look, so that what is there in time counts.
         let now = Instant::now();
-        match self.get_on(now) {
+        match self.get_on(now, reach::look) {
             Ok(Some(answer)) => Some(protocol::parse_answer(&answer).map_err(SendError::Refused)),
             Ok(None) if now < self.end => None,
             Ok(None) if self.unsent.is_some() => Some(Err(SendError::NoRoom(self.path.clone(), self.wait))),
@@ -151,19 +155,33 @@ impl Sent {
         }
     }
 
-    /// Sends what is still to be sent, and takes the answer.
-    fn get_on(&mut self, now: Instant) -> io::Result<Option<Vec<u8>>> {
+    /// Sends what is still to be sent, and takes the answer. Now and then it looks whether the
+    /// supervisor still lives, which nobody would tell us.
+    fn get_on(
+        &mut self,
+        now: Instant,
+        look: impl FnOnce(&Path) -> io::Result<Identity>,
+    ) -> io::Result<Option<Vec<u8>>> {
         self.deliver()?;
+        let answer = self.receive()?;
+        if answer.is_some() || now < self.next_life_sign {
+            return Ok(answer);
+        }
+        self.next_life_sign = now + LIFE_SIGN;
+        let seen = look(&self.path);
+        if seen.as_ref().is_ok_and(|seen| *seen == self.supervisor) {
+            return Ok(None);
+        }
+        // What it said before it went counts.
+        match self.receive()? {
+            None => seen.and(Err(io::ErrorKind::ConnectionRefused.into())),
+            answer => Ok(answer),
+        }
+    }
+
+    fn receive(&self) -> io::Result<Option<Vec<u8>>> {
         let mut answer = [0; LONGEST_ANSWER];
-        if let Some(length) = if_ready(self.socket.recv(&mut answer))? {
-            return Ok(Some(answer[..length].to_vec()));
-        }
-        // Nobody tells us if the supervisor has died meanwhile.
-        if now >= self.next_life_sign {
-            self.next_life_sign = now + LIFE_SIGN;
-            reach::look(&self.path)?;
-        }
-        Ok(None)
+        Ok(if_ready(self.socket.recv(&mut answer))?.map(|length| answer[..length].to_vec()))
     }
 
     fn deliver(&mut self) -> io::Result<()> {
@@ -221,5 +239,46 @@ impl Drop for ReturnAddress {
         if let Some(path) = &self.0 {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn supervisor_at(path: &Path) -> UnixDatagram {
+        UnixDatagram::bind(path).unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_comes_while_we_look_for_its_sender_counts_though_that_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        let supervisor = supervisor_at(&path);
+        let mut sent = Sent::new(&path, "STOP WAIT", Duration::from_secs(600)).unwrap();
+        let answer_and_go = |path: &Path| {
+            let (_, sender) = supervisor.recv_from(&mut [0; 64]).unwrap();
+            supervisor.send_to_addr(b"OK stopped - monitored", &sender).unwrap();
+            drop(supervisor);
+            fs::remove_file(path).unwrap();
+            reach::look(path)
+        };
+        let answer = sent.get_on(Instant::now() + LIFE_SIGN, answer_and_go).unwrap();
+        assert_eq!(answer.as_deref(), Some(&b"OK stopped - monitored"[..]));
+    }
+
+    #[test]
+    fn a_supervisor_that_another_one_has_replaced_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        let first = supervisor_at(&path);
+        let mut sent = Sent::new(&path, "STOP WAIT", Duration::from_secs(600)).unwrap();
+        let now = Instant::now() + LIFE_SIGN;
+        assert_eq!(sent.get_on(now, reach::look).unwrap(), None, "it lives");
+        drop(first);
+        fs::remove_file(&path).unwrap();
+        let _second = supervisor_at(&path);
+        let error = sent.get_on(now + LIFE_SIGN, reach::look).unwrap_err();
+        assert!(matches!(SendError::from_io(&path, error), SendError::NoSupervisor(_)));
     }
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use crate::identity::Identity;
+
 /// The longest path that fits into an address: sun_path has 108 bytes, the last one is NUL
 /// (unix(7)).
 pub const LONGEST_ADDRESS: usize = 107;
@@ -29,26 +31,30 @@ pub fn path_of(opened: &File) -> PathBuf {
 /// command to another job's supervisor. So what lies there is opened, looked at, and that is
 /// connected to.
 ///
+/// Returns which socket it is.
+///
 /// # Errors
 ///
 /// NotFound if what lies there is no socket.
-pub fn connect(socket: &UnixDatagram, path: &Path) -> io::Result<()> {
+pub fn connect(socket: &UnixDatagram, path: &Path) -> io::Result<Identity> {
     let opened = open(path)?;
-    if !opened.metadata()?.file_type().is_socket() {
+    let metadata = opened.metadata()?;
+    if !metadata.file_type().is_socket() {
         return Err(io::ErrorKind::NotFound.into());
     }
     let by_descriptor = path_of(&opened);
     // Without /proc there is only the path.
     let has_proc = fs::symlink_metadata(&by_descriptor).is_ok();
-    socket.connect(if has_proc { &by_descriptor } else { path })
+    socket.connect(if has_proc { &by_descriptor } else { path })?;
+    Ok(Identity::of(&metadata))
 }
 
-/// Looks whether somebody holds the socket at `path`.
+/// Looks which socket at `path` somebody holds.
 ///
 /// # Errors
 ///
 /// ConnectionRefused if nobody does, NotFound if there is none. Any other error (it is connected to
 /// somebody else, or it is not for us) comes from one that somebody holds.
-pub fn look(path: &Path) -> io::Result<()> {
+pub fn look(path: &Path) -> io::Result<Identity> {
     connect(&UnixDatagram::unbound()?, path)
 }

@@ -17,7 +17,8 @@ use nix::unistd::geteuid;
 use super::client::RETURN_PREFIX;
 use super::protocol::LONGEST_COMMAND;
 use super::reach::{self, LONGEST_ADDRESS};
-use crate::lock::{Lock, inode, remove_if_still};
+use crate::identity::Identity;
+use crate::lock::Lock;
 use crate::paths::ProcessPaths;
 use crate::sys;
 use crate::whole_file;
@@ -54,7 +55,7 @@ pub enum Received {
 pub struct ControlSocket {
     socket: OwnedFd,
     path: PathBuf,
-    inode: (u64, u64),
+    identity: Identity,
     _lock: Lock,
 }
 
@@ -74,8 +75,8 @@ impl ControlSocket {
         refuse_what_is_not_ours_to_replace(path)?;
         remove_dead_return_addresses(folder);
         let socket = bind_at(path, folder).with_context(|| format!("cannot bind {}", path.display()))?;
-        let inode = inode(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        Ok(Self { socket, path: path.to_owned(), inode, _lock: lock })
+        let identity = Identity::at(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        Ok(Self { socket, path: path.to_owned(), identity, _lock: lock })
     }
 
     /// The next datagram, without waiting.
@@ -109,7 +110,7 @@ impl AsFd for ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         // The lock goes after this, with the field: who holds it next finds no socket.
-        remove_if_still(&self.path, self.inode);
+        self.identity.remove_from(&self.path);
     }
 }
 
@@ -138,10 +139,10 @@ fn remove_dead_return_addresses(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_name().as_encoded_bytes().starts_with(RETURN_PREFIX.as_bytes())
-            && let Ok(inode) = inode(&path)
+            && let Ok(identity) = Identity::at(&path)
             && is_dead(&path)
         {
-            remove_if_still(&path, inode);
+            identity.remove_from(&path);
         }
     }
 }

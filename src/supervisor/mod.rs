@@ -70,7 +70,7 @@ pub fn run(options: Options) -> Result<u8> {
     let paths = options.root.process(&options.job, &options.process)?;
     let socket = ControlSocket::claim(&paths)?;
     // The lock is ours, so what lies there is a dead supervisor's.
-    files::remove(&paths)?;
+    files::remove_left_over(&paths)?;
     if options.install_bpm {
         install_bpm(&options.root);
     }

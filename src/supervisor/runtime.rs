@@ -8,7 +8,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags};
 
 use super::child::{Children, Role};
-use super::files;
+use super::files::RunFiles;
 use super::machine::{Action, Answer, Event, KILL_PATIENCE, Machine, Outcome, Report};
 use super::program::{self, CannotRun, NOT_EXECUTABLE};
 use super::{Options, narrate, tree};
@@ -42,6 +42,8 @@ pub struct Runtime {
     sender: Option<Address>,
     wait_for_start: Vec<Address>,
     wait_for_stop: Vec<Address>,
+    /// What says that the main process runs.
+    files: Option<RunFiles>,
     /// Why the last spawn went wrong, for those who wait for it.
     fault: Option<String>,
     exit: Option<u8>,
@@ -73,6 +75,7 @@ impl Runtime {
             sender: None,
             wait_for_start: vec![],
             wait_for_stop: vec![],
+            files: None,
             fault: None,
             exit: None,
             since: Instant::now(),
@@ -226,7 +229,7 @@ impl Runtime {
             Action::RunCondition => self.run_helper(Role::Condition),
             Action::RunPostStart => self.run_helper(Role::PostStart),
             Action::RemoveFiles => {
-                if let Err(error) = files::remove(&self.paths) {
+                if let Some(Err(error)) = self.files.take().map(|files| files.remove(&self.paths)) {
                     log::error(format_args!("{error:#}"));
                 }
             }
@@ -256,8 +259,11 @@ impl Runtime {
         };
         self.starts = self.starts.saturating_add(1);
         log::debug(|| format!("the process has PID {pid}"));
-        let next = match files::write(&self.paths, pid) {
-            Ok(()) => Event::Spawned { post_start: program::exists(&self.options.post_start) },
+        let next = match RunFiles::write(&self.paths, pid) {
+            Ok(files) => {
+                self.files = Some(files);
+                Event::Spawned { post_start: program::exists(&self.options.post_start) }
+            }
             Err(error) => {
                 log::error(format_args!("{error:#}"));
                 self.fault = Some(format!("{error:#}"));

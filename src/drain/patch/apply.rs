@@ -163,7 +163,8 @@ impl Plan {
             if self.is_original && is_new {
                 drop(fs::remove_file(&orig));
             }
-        })
+        })?;
+        Ok(())
     }
 }
 
