@@ -18,9 +18,12 @@
 //!    child left, which the kernel tells exactly (ECHILD). `/proc` is only read to find whom to
 //!    signal, and each process found is signalled by a handle that no later process can inherit.
 //! 4. **Files.** Pidfile and sentinel are there exactly while the main process is alive, written
-//!    whole, and belong to whoever holds the lock ([`paths`], [`whole_file`]).
+//!    whole, and belong to the run that wrote them ([`paths`], [`whole_file`], [`identity`]).
 //! 5. **Control.** One datagram, one command; a sender with an address gets one answer
 //!    ([`control`]). The generated `bpm` script ([`bpm_script`]) is a sender like any other.
+//! 6. **Drain.** A container's pre-stop hook ([`drain::hook`]) does for its job what the BOSH agent
+//!    does on a VM. The hooks of a pod know of each other by the modes of the supervisors alone: a
+//!    container that dies takes its mode along, and nobody waits for what it has left behind.
 
 pub mod bpm_script;
 pub mod cli;
