@@ -1,9 +1,12 @@
-//! Writes manual pages and shell completions into a folder, for `make dist`:
+//! Writes manual pages, shell completions and licences into a folder, for `make dist`:
 //!
 //! ```text
 //! man1/container-run.1, man1/container-run-send.1 …
 //! bash/container-run  zsh/_container-run  fish/container-run.fish
+//! THIRD-PARTY
 //! ```
+
+mod licences;
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,7 +24,8 @@ fn main() -> io::Result<()> {
         return Err(io::Error::other("usage: manual OUTDIR"));
     };
     write_pages(&folder.join("man1"))?;
-    write_completions(&folder)
+    write_completions(&folder)?;
+    fs::write(folder.join("THIRD-PARTY"), licences::collect()?)
 }
 
 fn write_pages(folder: &Path) -> io::Result<()> {

@@ -199,11 +199,19 @@ fn given_the_tarball_then_it_has_binary_pages_completions_and_licence_and_all_is
         "zsh/site-functions/_container-run",
         "fish/vendor_completions.d/container-run.fish",
         "doc/container-run/LICENSE",
+        "doc/container-run/THIRD-PARTY",
         "doc/container-run/README.md",
     ] {
         assert_is_listed(&listing, "-rw-r--r-- 0/0", &format!("{top}/share/{file}"));
     }
     let unpacked = release.unpack_tarball();
+    let licences = fs::read_to_string(unpacked.join("share/doc/container-run/THIRD-PARTY")).unwrap();
+    for linked in ["clap_builder v", "libc v", "GNU C library", "Permission is hereby granted"] {
+        assert!(licences.contains(linked), "no {linked}");
+    }
+    for other in ["serde_json v", "proptest v", "syn v"] {
+        assert!(!licences.contains(other), "{other} is not linked");
+    }
     let version = succeed(Command::new(unpacked.join("bin/container-run")).arg("--version"));
     assert_eq!(version, format!("container-run {VERSION}\n"));
 }
@@ -222,6 +230,7 @@ fn given_the_debian_package_then_its_files_lie_where_debian_wants_them() {
         "zsh/vendor-completions/_container-run",
         "fish/vendor_completions.d/container-run.fish",
         "doc/container-run/copyright",
+        "doc/container-run/THIRD-PARTY",
         "doc/container-run/changelog.gz",
     ] {
         assert_is_listed(&listing, "-rw-r--r-- root/root", &format!("./usr/share/{file}"));
