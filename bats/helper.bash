@@ -13,6 +13,9 @@ fixtures=$BATS_TEST_DIRNAME/fixtures
 # is otherwise done at once; a test that fails may take its time.
 patience_of_tests=30
 
+# Each with the options that make it take itself for POSIX's sh.
+posix_shells=(dash 'bash --posix' 'busybox sh' mksh ksh93 yash 'zsh --emulate sh')
+
 setup() {
   # The script reads both.
   unset CONTAINER_RUN BPM_BOSH_ROOT

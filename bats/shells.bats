@@ -120,7 +120,7 @@ the_flow_without_container_run() {
   assert_failure 1
 }
 
-for shell in dash 'bash --posix' 'busybox sh' mksh ksh93 yash 'zsh --emulate sh'; do
+for shell in "${posix_shells[@]}"; do
   # shellcheck disable=SC2086 # these are words
   bats_test_function --description "the main flow under $shell" -- the_main_flow $shell
   # shellcheck disable=SC2086
