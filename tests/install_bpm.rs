@@ -85,6 +85,38 @@ fn given_the_same_script_then_it_is_left_as_it_is() {
 }
 
 #[test]
+fn given_the_same_script_that_not_all_may_run_then_it_is_made_so() {
+    for mode in [0o644, 0o600, 0o711, 0o744] {
+        for by_supervisor in [false, true] {
+            let sandbox = Sandbox::new();
+            let script = sandbox.path(SCRIPT);
+            write(&script, &printed(&sandbox, &[]), mode);
+            if by_supervisor {
+                sandbox.supervise(&["sleep", "600"]).main_pid();
+            } else {
+                assert_silent_success(&install(&sandbox, &[]));
+            }
+            assert_eq!(fs::metadata(&script).unwrap().mode() & 0o7777, 0o755, "{mode:o}");
+            assert_eq!(files_beside(&script), [script]);
+        }
+    }
+}
+
+#[test]
+fn given_the_same_script_that_all_may_run_then_its_mode_is_left_as_it_is() {
+    // 0775 is what Kubernetes makes of it on a volume with an fsGroup.
+    for mode in [0o775, 0o555] {
+        let sandbox = Sandbox::new();
+        let script = sandbox.path(SCRIPT);
+        write(&script, &printed(&sandbox, &[]), mode);
+        let before = identity(&script);
+        assert_silent_success(&install(&sandbox, &[]));
+        assert_eq!(identity(&script), before);
+        assert_eq!(fs::metadata(&script).unwrap().mode() & 0o7777, mode);
+    }
+}
+
+#[test]
 fn given_an_older_one_of_ours_then_it_is_replaced_by_command_and_supervisor() {
     for by_supervisor in [false, true] {
         let sandbox = Sandbox::new();
