@@ -184,3 +184,45 @@ done
   assert_equal "$(<answer)" "OK running $main monitored"
   wait "$sender"
 }
+
+# send_by_python COMMAND [ADDRESS]: bound to ADDRESS, if that is given, it prints the answer.
+send_by_python() {
+  python3 - "$(socket web web)" "$@" <<'PYTHON'
+import socket
+import sys
+
+supervisor, command, *address = sys.argv[1:]
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    for path in address:
+        sender.bind(path)
+    sender.sendto(command.encode(), supervisor)
+    if address:
+        # Not for ever.
+        sender.settimeout(30)
+        print(sender.recv(4096).decode())
+PYTHON
+}
+
+@test "python's socket module does what it says without an address" {
+  require python3
+  start_job web
+  send_by_python STOP
+  wait_for has_ended web
+  assert_stopped web
+  send_by_python START
+  wait_for test -e "$(sentinel web web)"
+  refute gone "$supervisor"
+}
+
+@test "python's socket module gets the answer with an address" {
+  require python3
+  start_job web
+  run send_by_python STATUS answers
+  assert_output "OK running $main monitored"
+  run send_by_python 'STOP WAIT' others
+  assert_output 'OK stopped - monitored'
+  assert gone "$main"
+  # For an empty one the kernel chooses a name: "autobind" in unix(7).
+  run send_by_python STATUS ''
+  assert_output 'OK stopped - monitored'
+}
