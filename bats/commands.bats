@@ -290,6 +290,22 @@ load helper
   bpm_succeeds signal web KILL
 }
 
+@test "list takes no supervisor for dead that is there and does not answer" {
+  start_job web
+  kill -STOP "$supervisor"
+  bpm_answers 0 "$(printf 'Name Pid Status\nweb  -   running')" \
+    "container-run: no answer from $(socket web web) within 1 s" list
+  kill -CONT "$supervisor"
+  bpm_says "$(printf "%-4s %-${#main}s %s\n" Name Pid Status web "$main" running)" list
+}
+
+@test "list takes no supervisor for dead that it may not send to" {
+  start_job web
+  forbid_sending web
+  bpm_answers 0 "$(printf 'Name Pid Status\nweb  -   running')" \
+    "container-run: cannot send to $(socket web web): Permission denied (os error 13)" list
+}
+
 # --- logs ---
 
 # Two logs of 30 lines each.

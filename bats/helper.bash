@@ -41,6 +41,8 @@ teardown() {
   unset BPM_TEST_MARK
   for pid in "${supervisors[@]}"; do
     kill "$pid" 2>/dev/null || continue
+    # A test that failed may have left it stopped.
+    kill -CONT "$pid" 2>/dev/null || true
     wait_for gone "$pid" || {
       problems+="supervisor $pid did not end by SIGTERM"$'\n'
       kill -KILL "$pid"
@@ -243,6 +245,23 @@ only_sender() {
 # use_shell SHELL [OPTIONS]: from here on bpm runs under this shell.
 use_shell() {
   bpm_shell=("$(type -P "$1")" "${@:2}")
+}
+
+# forbid_sending JOB: from here on bpm runs as a user who may not write to the job's socket.
+forbid_sending() {
+  chmod 000 "$(socket "$1" "$1")"
+  # For root there is no such socket.
+  [ "$(id -u)" -ne 0 ] || become_nobody
+}
+
+# From here on bpm runs as a user who owns nothing.
+become_nobody() {
+  require setpriv
+  chmod 755 "$base"
+  # The folder that the program lies in may be closed to others.
+  cp "$binary" "$base/container-run"
+  bpm_environment+=(CONTAINER_RUN="$base/container-run")
+  bpm_shell=("$(type -P setpriv)" --reuid 65534 --regid 65534 --clear-groups)
 }
 
 # deepen_root BYTES: a root so deep that the socket of job j, process p has a path of that length.

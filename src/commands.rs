@@ -158,28 +158,38 @@ fn is_well(status: Status) -> bool {
     }
 }
 
-/// One line for each process of each job that has a supervisor, or had one.
+/// One line for each process of each job that has a supervisor, or had one that was killed.
+///
+/// Exit code 0 whatever the supervisors say; why one cannot be asked goes to stderr.
 fn list(root: Option<PathBuf>) -> Result<u8> {
     let root = BoshRoot::resolve(root)?;
     let mut rows = vec![["Name".to_owned(), "Pid".to_owned(), "Status".to_owned()]];
-    for (job, process, answer) in peers::ask(&root, peers::all(&root)?, "STATUS", LIST_WAIT) {
-        let status = answer.ok();
-        let pid = status.and_then(|status| status.pid);
-        let name = peers::shown_name(&job, &process);
-        rows.push([name, pid.map_or("-".to_owned(), |pid| pid.to_string()), list_word(status).to_owned()]);
+    let answers = peers::ask(&root, peers::all(&root)?, "STATUS", LIST_WAIT);
+    for (job, process, answer) in &answers {
+        let pid = answer.as_ref().ok().and_then(|status| status.pid);
+        let name = peers::shown_name(job, process);
+        rows.push([name, pid.map_or("-".to_owned(), |pid| pid.to_string()), list_word(answer).to_owned()]);
     }
     // As the real bpm prints them.
     let table = table::print(&rows, " ");
     io::stdout().write_all(table.as_bytes()).context("cannot write to stdout")?;
+    for error in peers::troubles(&answers) {
+        log::error(error);
+    }
     Ok(0)
 }
 
 /// The real bpm knows three words.
-fn list_word(status: Option<Status>) -> &'static str {
-    match status.map(|status| status.state) {
-        Some(StateName::Running | StateName::Stopping) => "running",
-        Some(StateName::Ended | StateName::Failed) => "failed",
-        Some(StateName::Stopped) | None => "stopped",
+fn list_word(answer: &Result<Status, SendError>) -> &'static str {
+    match answer {
+        Ok(status) => match status.state {
+            StateName::Running | StateName::Stopping => "running",
+            StateName::Ended | StateName::Failed => "failed",
+            StateName::Stopped => "stopped",
+        },
+        Err(SendError::NoSupervisor(_)) => "stopped",
+        // Its process may run, and nobody must take it for stopped.
+        Err(_) => "running",
     }
 }
 

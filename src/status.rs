@@ -71,11 +71,9 @@ pub fn run(options: Options, wait: Duration) -> Result<u8> {
     let text = if options.json { array(&answers) } else { table(&answers) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to stdout")?;
     let mut code = 0;
-    for error in answers.iter().filter_map(|(_, _, answer)| answer.as_ref().err()) {
-        if !matches!(error, SendError::NoSupervisor(_)) {
-            log::error(error);
-            code = NO_ANSWER;
-        }
+    for error in peers::troubles(&answers) {
+        log::error(error);
+        code = NO_ANSWER;
     }
     Ok(code)
 }

@@ -67,6 +67,12 @@ pub fn ask_while<E>(
     Ok(answers)
 }
 
+/// Why supervisors that are there could not be asked; one that is dead is no trouble.
+pub fn troubles(answers: &[Answer]) -> impl Iterator<Item = &SendError> {
+    let errors = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().err());
+    errors.filter(|error| !matches!(error, SendError::NoSupervisor(_)))
+}
+
 /// How lists name a process: JOB.PROCESS, as the real bpm, or JOB if both have one name.
 pub fn shown_name(job: &Name, process: &Name) -> String {
     if job == process { job.to_string() } else { format!("{job}.{process}") }
