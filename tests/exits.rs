@@ -51,3 +51,20 @@ fn given_death_by_any_signal_unasked_then_only_term_and_int_leave_the_supervisor
         }
     });
 }
+
+#[test]
+fn given_a_stop_then_no_way_to_end_is_a_failure() {
+    let sandbox = Sandbox::new();
+    let ends = [("0", "exit-on=TERM:0 wait"), ("1", "exit-on=TERM:1 wait"), ("SIGKILL", "ignore=TERM wait")];
+    in_parallel(&ends, |(end, main)| {
+        let options = ["--kill-after", if *end == "SIGKILL" { "0.2" } else { "600" }];
+        let supervisor =
+            sandbox.supervise_as(&format!("ends-by-{end}"), "p", &options, &words(&probe_with(main)));
+        supervisor.wait_for_line("ready");
+        assert_eq!(supervisor.ask("STOP WAIT"), "OK stopped - monitored", "{end}");
+        let details = supervisor.ask("DETAILS");
+        assert_eq!(details.split(' ').nth(5), Some(*end), "{details}");
+        assert!(supervisor.ask("START").starts_with("OK running "), "{end}");
+        assert_eq!(supervisor.stderr(), "", "{end}");
+    });
+}

@@ -115,17 +115,32 @@ fn given_any_signal_then_main_gets_those_that_are_its_business_once_and_no_other
 }
 
 #[test]
-fn given_1000_of_chld_urg_and_pipe_then_main_gets_none_and_commands_are_answered() {
+fn given_1000_of_chld_urg_pipe_and_winch_then_main_gets_winch_alone_and_commands_are_answered() {
     let sandbox = Sandbox::new();
-    let printer = probe_with("print=CHLD,URG,PIPE,HUP exit-on=TERM:0 wait");
+    let printer = probe_with("print=CHLD,URG,PIPE,WINCH,HUP exit-on=TERM:0 wait");
     let supervisor = sandbox.supervise(&words(&printer));
     supervisor.wait_for_line("ready");
-    for number in [libc::SIGCHLD, libc::SIGURG, libc::SIGPIPE].repeat(1000) {
+    for number in [libc::SIGCHLD, libc::SIGURG, libc::SIGPIPE, libc::SIGWINCH].repeat(1000) {
         assert!(kill(supervisor.pid(), number));
     }
     let_signals_arrive(&supervisor, supervisor.main_pid());
-    assert_eq!(supervisor.stdout(), "ready\nHUP\n");
+    supervisor.wait_for_line("WINCH");
+    // The kernel merges those that come too fast.
+    assert!(supervisor.count("WINCH") <= 1000);
+    for never in ["CHLD", "URG", "PIPE"] {
+        assert_eq!(supervisor.count(never), 0, "{never}");
+    }
     assert_eq!(supervisor.ask("STOP WAIT"), "OK stopped - monitored");
+}
+
+#[test]
+fn given_our_parent_ignores_pipe_then_a_pipeline_in_main_ends_quietly() {
+    let sandbox = Sandbox::new();
+    let job = ["bash", "-c", "yes | head -n 1; echo \"${PIPESTATUS[*]}\""];
+    let supervisor = sandbox.supervise_after("trap '' PIPE", &[], &job);
+    supervisor.wait_for_state("ended");
+    // 128 + SIGPIPE: with PIPE ignored, `yes` would complain of a broken pipe and exit with 1.
+    assert_eq!((supervisor.stdout().as_str(), supervisor.stderr().as_str()), ("y\n141 0\n", ""));
 }
 
 #[test]

@@ -243,6 +243,36 @@ fn given_a_debugger_holds_main_when_it_is_killed_then_that_is_said_once_and_comm
 }
 
 #[test]
+fn given_a_stop_while_main_is_being_killed_then_nothing_is_doubled() {
+    let sandbox = Sandbox::new();
+    let mut supervisor = stubborn(&sandbox, "0.1");
+    let pid = supervisor.main_pid();
+    if !hold(pid) {
+        return skip("no ptrace here");
+    }
+    let first = supervisor.send("STOP WAIT");
+    wait_until("main is dead", || state_of(pid) == Some('Z'));
+    let others = [supervisor.send("STOP WAIT"), supervisor.send("START"), supervisor.send("STOP WAIT")];
+    assert!(supervisor.ask("STOP").starts_with("OK stopping "));
+    let start = supervisor.send("START");
+    assert!(supervisor.ask("STATUS").starts_with("OK stopping "));
+    let_go(pid);
+    // The START between two stops is cancelled; the last one is carried out, once.
+    assert!(receive(&start).starts_with("OK running "));
+    let answers: Vec<String> = [&first].into_iter().chain(&others).map(receive).collect();
+    let refused: Vec<bool> = answers.iter().map(|answer| answer.starts_with("ERR ")).collect();
+    assert_eq!(refused, [false, false, true, false], "{answers:?}");
+    supervisor.wait_for_lines("ready", 2);
+    for socket in [&first, &start].into_iter().chain(&others) {
+        socket.set_nonblocking(true).unwrap();
+        assert!(socket.recv(&mut [0; 256]).is_err(), "answered twice");
+    }
+    supervisor.signal(Signal::TERM);
+    assert_eq!(supervisor.exit_code(), 0);
+    assert_eq!(supervisor.count("ready"), 2);
+}
+
+#[test]
 fn given_only_a_later_thread_of_main_lives_then_it_counts_as_alive_and_stops() {
     let sandbox = Sandbox::new();
     let supervisor = sandbox.supervise(&words(&probe_with("ignore=TERM headless")));

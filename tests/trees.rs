@@ -196,6 +196,25 @@ fn given_main_has_ended_when_nobody_asks_then_its_worker_lives_on_unharmed() {
 }
 
 #[test]
+fn given_main_turns_itself_into_a_daemon_then_it_has_ended_for_bpm_and_still_goes_with_a_stop() {
+    let sandbox = Sandbox::new();
+    // As daemon(3) does it, with a second fork.
+    let script = "setsid sh -c '\"$0\" print=TERM exit-on=TERM:0 wait & echo daemon $!' PROBE & exit 0";
+    let supervisor = sandbox.supervise_with(&PATIENT, &words(&tree(script)));
+    supervisor.wait_for_line("ready");
+    supervisor.wait_for_state("ended");
+    assert!(!supervisor.pidfile().exists() && !supervisor.sentinel().exists());
+    assert_eq!(sandbox.bpm(&["running", "j", "-p", "p"]).status.code(), Some(1));
+    let daemon = printed_pid(&supervisor, "daemon");
+    assert!(is_alive(daemon));
+    assert_eq!(supervisor.ask("STOP WAIT"), "OK stopped - monitored");
+    assert!(!is_alive(daemon));
+    assert_eq!(supervisor.count("TERM"), 1);
+    let readme = include_str!("../README.md").replace('\n', " ");
+    assert!(readme.contains("run such programs in the foreground"));
+}
+
+#[test]
 fn given_main_has_left_a_worker_when_start_then_the_worker_is_stopped_first() {
     let sandbox = Sandbox::new();
     let (supervisor, worker) = leaves_a_worker(&sandbox);
