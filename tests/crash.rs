@@ -1,5 +1,5 @@
-//! The supervisor killed by force, 200 times, whatever it is doing: its process dies with it,
-//! nobody is told lies meanwhile, and the next supervisor starts over what was left.
+//! The supervisor killed by force, hundreds of times, whatever it is doing: its process dies with
+//! it, nobody is told lies meanwhile, and the next supervisor starts over what was left.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::*;
 use nix::libc;
 
-/// Crashes in each of the five states; 200 in all.
+/// Crashes in each state and just after the start; 280 in all.
 const CRASHES: u64 = 40;
 
 /// Side by side, each in a root of its own.
@@ -103,6 +103,24 @@ fn given_a_process_that_ignores_term_is_being_stopped_when_the_supervisor_is_kil
 #[test]
 fn given_an_ended_process_when_the_supervisor_is_killed_then_the_next_one_starts_over_it() {
     crash_in_state(&[], "exit=0", |supervisor| supervisor.wait_for_state("ended"));
+}
+
+#[test]
+fn given_a_stopped_process_when_the_supervisor_is_killed_then_the_next_one_starts_over_it() {
+    crash_in_state(&[], "exit-on=TERM:0 wait", |supervisor| {
+        supervisor.wait_for_line("ready");
+        assert_eq!(supervisor.ask("STOP WAIT"), "OK stopped - monitored");
+    });
+}
+
+#[test]
+fn given_a_failed_process_when_the_supervisor_is_killed_then_the_next_one_starts_over_it() {
+    crash_in_state(&[], "exit-on=USR1:7 wait", |supervisor| {
+        supervisor.wait_for_line("ready");
+        assert!(supervisor.ask("UNMONITOR").ends_with(" unmonitored"));
+        supervisor.ask("SIGNAL USR1");
+        supervisor.wait_for_state("failed");
+    });
 }
 
 #[test]
