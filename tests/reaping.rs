@@ -35,6 +35,40 @@ fn given_a_parent_that_does_not_reap_then_the_count_shows_it() {
     careless.wait().unwrap();
 }
 
+/// Starts a container in which `pid_1` is to run a program that makes the orphans and reaps none.
+fn orphans_in_a_container(sandbox: &Sandbox, pid_1: &[&str]) -> Supervisor {
+    // system() waits for the shell alone.
+    let program =
+        "system 'sh', '-c', shift; $SIG{TERM} = sub { exit 0 }; $| = 1; print \"ready\\n\"; sleep 600";
+    let mut command = sandbox.program("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).args(pid_1).args(["perl", "-e", program, ORPHANS]);
+    let container = sandbox.start(command, "j", "p");
+    container.wait_for_line("ready");
+    container
+}
+
+#[test]
+fn given_a_container_with_1000_orphans_then_only_without_a_reaper_as_pid_1_zombies_stay() {
+    if !is_permitted(&["unshare", "--pid", "--fork", "--mount-proc", "true"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let zombies = || sandbox.processes().into_iter().map(zombies_of).sum::<usize>();
+
+    let mut careless = orphans_in_a_container(&sandbox, &[]);
+    wait_until("all are zombies", || zombies() == 1000);
+    stays_true("they stay", Duration::from_millis(300), || zombies() == 1000);
+    let unshare = careless.pid();
+    let pid_1 = sandbox.processes().into_iter().find(|pid| parent_of(*pid) == Some(unshare));
+    assert!(kill(pid_1.unwrap(), libc::SIGKILL));
+    careless.wait();
+    assert_eq!(zombies(), 0);
+
+    let reaper = [BINARY, "--job-name", "j", "--process-name", "p", "--"];
+    let _container = orphans_in_a_container(&sandbox, &reaper);
+    wait_until("none stays", || zombies() == 0);
+}
+
 #[test]
 fn given_1000_orphans_that_end_at_once_then_no_zombie_stays_and_the_end_of_main_is_not_mistaken() {
     // The second time behind an init of our own, which has its own children to reap.
