@@ -208,28 +208,52 @@ fn send_many_descriptors(supervisor: &Supervisor) {
     sendmsg(socket.as_raw_fd(), &text, &rights, MsgFlags::empty(), Some(&address)).unwrap();
 }
 
+/// A supervisor with a post-start, whose condition is this shell line, tried all the time.
+fn with_condition(sandbox: &Sandbox, condition: &str) -> Supervisor {
+    let condition = format!("--post-start-condition-arg={condition}");
+    let options = [
+        "--debug",
+        "--kill-after=600",
+        "--post-start-name=true",
+        "--post-start-interval=0.05",
+        "--post-start-condition-name=sh",
+        "--post-start-condition-arg=-c",
+        &condition,
+    ];
+    let main = probe_with("print=TERM exit-on=TERM:0 wait");
+    let supervisor = sandbox.supervise_with(&options, &words(&main));
+    supervisor.wait_for_line("ready");
+    supervisor.wait_for_state("running");
+    supervisor
+}
+
 #[test]
 fn given_no_descriptors_for_post_start_then_that_is_its_failure_and_the_process_is_stopped() {
     let sandbox = Sandbox::new();
-    let probe = probe();
-    let options = [
-        "--kill-after",
-        "0.5",
-        "--post-start-name",
-        &probe,
-        "--post-start-condition-name",
-        "true",
-        "--post-start-interval",
-        "1",
-    ];
-    let mut supervisor =
-        sandbox.supervise_with(&options, &words(&probe_with("print=TERM exit-on=TERM:0 wait")));
-    supervisor.wait_for_state("running");
-    supervisor.wait_for_line("ready");
-    limit_descriptors(supervisor.pid(), descriptors(supervisor.pid()) as u64);
-    // The condition is tried again and again; with room again all is well.
-    wait_until("it has been tried", || status_number(supervisor.pid(), "voluntary_ctxt_switches") > 3);
-    assert!(supervisor.ask("STATUS").starts_with("OK running "));
+    let (begun, go) = (sandbox.path("begun"), sandbox.path("go"));
+    // It lasts until there is no descriptor left for what follows it.
+    let condition = format!(": >{}; until test -e {}; do sleep 0.01; done", begun.display(), go.display());
+    let mut supervisor = with_condition(&sandbox, &condition);
+    wait_until("the condition runs", || begun.exists());
+    limit_descriptors(supervisor.pid(), 3);
+    fs::write(go, "").unwrap();
+    assert_eq!(supervisor.exit_code(), 1);
+    let said = supervisor.stderr();
+    for line in ["/true: Too many open files", "post-start of j/p exited with code 126"] {
+        assert!(said.contains(line), "no '{line}' in\n{said}");
+    }
+    assert_eq!(supervisor.count("TERM"), 1);
+}
+
+#[test]
+fn given_no_descriptors_for_a_condition_then_that_is_no_failure_and_commands_are_answered() {
+    let sandbox = Sandbox::new();
+    let mut supervisor = with_condition(&sandbox, "false");
+    limit_descriptors(supervisor.pid(), 3);
+    let refused = || supervisor.stderr().matches("/sh: Too many open files").count();
+    wait_until("it has been tried more than once", || refused() > 1);
+    let running = format!("OK running {} monitored", supervisor.main_pid());
+    assert_eq!([supervisor.ask("STATUS"), supervisor.ask("START")], [running.clone(), running]);
     limit_descriptors(supervisor.pid(), 1024);
     supervisor.signal(Signal::TERM);
     assert_eq!(supervisor.exit_code(), 0);
