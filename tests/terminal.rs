@@ -5,13 +5,14 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
 use common::*;
+use container_run::signal::Signal;
 use nix::libc;
 
 /// Long enough to be still going on when the test looks.
@@ -126,6 +127,26 @@ fn given_the_terminal_hangs_up_then_main_is_told_and_the_supervisor_is_not_busy(
     stays_true("it lives", Duration::from_millis(300), || supervisor.is_alive());
     supervisor.assert_not_busy();
     assert_eq!((supervisor.state().as_str(), supervisor.count("HUP")), ("running", 1));
+}
+
+#[test]
+fn given_the_terminal_that_all_output_goes_to_hangs_up_then_the_supervisor_goes_on() {
+    let sandbox = Sandbox::new();
+    let main = sh("trap '' HUP; echo BEGUN; while sleep 0.01; do echo text; done");
+    let talk = "exec >&0 2>&0; binary=$1; shift; set -- \"$binary\" --debug \"$@\"";
+    let (mut keyboard, mut supervisor) = supervise_at_terminal(&sandbox, talk, &main);
+    let (mut shown, mut part) = (String::new(), [0; 1024]);
+    while !shown.contains("BEGUN") {
+        let length = keyboard.read(&mut part).unwrap();
+        shown.push_str(&text(&part[..length]));
+    }
+    let running = format!("OK running {} monitored", supervisor.main_pid());
+    // A HUP, and from now on an error for each line.
+    drop(keyboard);
+    stays_true("it lives", Duration::from_millis(300), || supervisor.ask("STATUS") == running);
+    supervisor.assert_not_busy();
+    supervisor.signal(Signal::TERM);
+    assert_eq!(supervisor.exit_code(), 0);
 }
 
 #[test]
