@@ -234,6 +234,81 @@ fn given_two_containers_that_share_the_root_then_one_drives_the_process_in_the_o
     assert_eq!((near.state().as_str(), near.count("QUIT")), ("running", 0));
 }
 
+/// `container-run` of this job, below the `nsenter` that put it beside a container's PID 1.
+fn supervise_beside(sandbox: &Sandbox, container: &Supervisor, job: &str) -> Supervisor {
+    // One in its place, one in a session of its own, one that was orphaned.
+    let tree = "$0 $1 & setsid $0 $1 & (setsid $0 $1 &); exec $0 $1";
+    let own = [BINARY, "--job-name", job, "--process-name", "p", "--kill-after", "600", "--"];
+    let main = ["sh", "-c", tree, "sleep", "1000"];
+    let mut command = beside(sandbox, container, &[&own[..], &main].concat());
+    command.env("TREE", job);
+    let supervisor = sandbox.start(command, job, "p");
+    supervisor.wait_for_state("running");
+    wait_until("its tree is there", || tree_of(job).len() == 4);
+    supervisor
+}
+
+/// The sleepers of this job's tree.
+fn tree_of(job: &str) -> Vec<i32> {
+    let sleeps = |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\01000\0";
+    processes_with("TREE", job).into_iter().filter(sleeps).collect()
+}
+
+#[test]
+fn given_two_supervisors_in_one_pid_namespace_then_what_befalls_one_never_touches_the_others_tree() {
+    if !may_make_containers() {
+        return;
+    }
+    // As with shareProcessNamespace, where process 1 is the pod's.
+    let pause = ["perl", "-e", "$SIG{CHLD} = 'IGNORE'; sleep"];
+    for way in ["STOP WAIT", "SIGNAL KILL", "TERM", "KILL"] {
+        let mut sandbox = Sandbox::new();
+        let mut command = sandbox.program(CONTAINER[0]);
+        command.args(&CONTAINER[1..]).args(pause);
+        let mut pod = sandbox.start(command, "pod", "p");
+        let (suffering, other) = (format!("suffering-{}", pod.pid()), format!("other-{}", pod.pid()));
+        let mut one = supervise_beside(&sandbox, &pod, &suffering);
+        let mut two = supervise_beside(&sandbox, &pod, &other);
+        let before = (two.ask("STATUS"), tree_of(&other));
+        if way == "KILL" {
+            sandbox.may_leave_files();
+            let main = main_among(&tree_of(&suffering), one.main_pid());
+            assert!(kill(children(one.pid())[0], libc::SIGKILL));
+            one.wait();
+            wait_until("its main process is gone", || !is_alive(main));
+        } else {
+            if way != "TERM" {
+                assert!(one.ask(way).starts_with("OK "));
+                assert_eq!(one.ask("STOP WAIT"), "OK stopped - monitored");
+                assert_eq!(tree_of(&suffering), []);
+            }
+            terminate(&mut one, &suffering);
+        }
+        assert_eq!((two.ask("STATUS"), tree_of(&other)), before, "{way}");
+        terminate(&mut two, &other);
+        // What a killed supervisor has left goes with the pod's process 1.
+        assert!(kill(init_of(&pod), libc::SIGKILL));
+        pod.wait();
+    }
+}
+
+/// Which of these, seen from here, has this PID in its own container.
+fn main_among(tree: &[i32], pid: i32) -> i32 {
+    let inner = |outer: i32| {
+        let status = fs::read_to_string(format!("/proc/{outer}/status")).unwrap();
+        let numbers = status.lines().find(|line| line.starts_with("NSpid:")).unwrap().to_owned();
+        numbers.split_whitespace().last().unwrap().parse::<i32>().unwrap()
+    };
+    *tree.iter().find(|outer| inner(**outer) == pid).unwrap()
+}
+
+/// Ends a supervisor below `nsenter`, and the job's tree with it.
+fn terminate(supervisor: &mut Supervisor, job: &str) {
+    assert!(kill(children(supervisor.pid())[0], libc::SIGTERM));
+    assert_eq!(supervisor.exit_code(), 0);
+    assert_eq!(tree_of(job), []);
+}
+
 #[test]
 fn given_pid_1_then_main_has_every_variable_unchanged() {
     if !may_make_containers() {
