@@ -397,3 +397,61 @@ fn given_no_free_descriptor_then_the_condition_is_tried_again_when_there_is_one(
     supervisor.wait_for_line("post-start");
     assert_eq!(supervisor.state(), "running");
 }
+
+/// A BOSH root in which job J has what the operator's command line speaks of, and a `curl`.
+fn operators_world(sandbox: &Sandbox) {
+    for folder in ["jobs/J/bin", "bin"] {
+        fs::create_dir_all(sandbox.path(folder)).unwrap();
+    }
+    write_program(sandbox.path("jobs/J/bin/post-start"), "#!/bin/sh\necho post-start: \"$# arguments\"\n");
+    // It is well as soon as the process serves.
+    write_program(
+        sandbox.path("bin/curl"),
+        "#!/bin/sh\necho \"$*\" >>/var/vcap/asked\ntest -e /var/vcap/serving\n",
+    );
+    let probe = probe();
+    let executable = format!("#!/bin/sh\n: >/var/vcap/serving\necho \"main: $*\"\nexec {probe} {MAIN}\n");
+    write_program(sandbox.path("bin/executable"), executable);
+}
+
+/// The operator's command line as it stands, below `init` in a mount namespace where the sandbox is /var/vcap.
+fn as_the_operator(sandbox: &Sandbox, init: &[&str]) -> Supervisor {
+    let enter = "mount -t tmpfs none /var && mkdir /var/vcap && mount --bind \"$0\" /var/vcap && \
+                 PATH=/var/vcap/bin:$PATH && exec \"$@\"";
+    let mut command = sandbox.program("unshare");
+    command.args(["--mount", "sh", "-c", enter]).arg(sandbox.root()).args(init).arg(BINARY);
+    command.args(["--post-start-name", "/var/vcap/jobs/J/bin/post-start"]);
+    command.args(["--post-start-condition-name", "sh", "--post-start-condition-arg", "-c"]);
+    command.args(["--post-start-condition-arg", "curl --silent --fail --head http://${HOST}:8080/health"]);
+    command.args(["--job-name", "J", "--process-name", "P", "--", "/var/vcap/bin/executable", "-a", "--b=c"]);
+    command.env_remove("BPM_BOSH_ROOT").env("HOST", "127.0.0.1");
+    sandbox.start(command, "J", "P")
+}
+
+#[test]
+fn given_the_operators_command_line_then_it_works_as_it_stands_also_below_dumb_init() {
+    if !is_permitted(&["unshare", "--mount", "true"]) || !is_permitted(&["dumb-init", "true"]) {
+        return;
+    }
+    let check = |init: &[&str]| {
+        let sandbox = Sandbox::new();
+        operators_world(&sandbox);
+        let mut supervisor = as_the_operator(&sandbox, init);
+        supervisor.wait_for_line("ready");
+        supervisor.wait_for_line("post-start: 0 arguments");
+        assert_eq!(supervisor.count("main: -a --b=c"), 1);
+        let asked = fs::read_to_string(sandbox.path("asked")).unwrap();
+        assert_eq!(asked, "--silent --fail --head http://127.0.0.1:8080/health\n");
+        let pid = supervisor.main_pid();
+        assert_eq!(supervisor.ask("STATUS"), format!("OK running {pid} monitored"));
+        supervisor.signal(Signal::TERM);
+        assert_eq!(supervisor.exit_code(), 0);
+        assert_eq!((supervisor.count("TERM"), supervisor.stderr().as_str()), (1, ""), "{init:?}");
+    };
+    // At the same time: the interval before the first try is the real one.
+    std::thread::scope(|scope| {
+        for init in [&[][..], &["dumb-init", "--"]] {
+            scope.spawn(move || check(init));
+        }
+    });
+}
