@@ -45,6 +45,7 @@ cat >"$root/packages/web/web" <<'JOB'
 trap 'echo "  web: got TERM, finishing the last request"; sleep 0.2; echo "  web: bye"; exit 0' TERM
 trap 'echo "  web: got USR1"' USR1
 echo "  web: serving with PID $$"
+: >"$BPM_BOSH_ROOT/serving"
 while :; do sleep 0.1; done
 JOB
 chmod +x "$root/packages/web/web"
@@ -54,6 +55,7 @@ printf '\n$ container-run --job-name web --process-name web -- %s &\n' '/var/vca
 "$binary" --job-name web --process-name web -- "$root/packages/web/web" &
 supervisor=$!
 await test -e "$root/data/web/web_containerrun.running"
+await test -e "$root/serving"
 
 show bpm list
 show bpm pid web
@@ -62,7 +64,9 @@ printf '\n# A drain script stops it. The supervisor stays, and with it the conta
 show bpm stop web
 show bpm running web
 show bpm list
+rm "$root/serving"
 show bpm start web
+await test -e "$root/serving"
 show bpm list
 printf '\n# Kubernetes ends the container.\n'
 printf '\n$ kill -TERM %s; wait %s\n' "$supervisor" "$supervisor"

@@ -70,25 +70,79 @@ fn the_make_targets_that_are_named_exist() {
     }
 }
 
-#[test]
-fn every_option_of_the_command_line_is_in_the_readme() {
-    let sandbox = Sandbox::new();
-    for arguments in [
-        &["--help"][..],
-        &["install-bpm", "--help"],
-        &["send", "--help"],
-        &["status", "--help"],
-        &["probe", "--help"],
-    ] {
-        let help = text(&sandbox.run(arguments).stdout);
-        let options = help
-            .split_whitespace()
-            .filter(|word| word.starts_with("--") && word.len() > 2)
-            .map(|word| word.trim_end_matches(|c: char| !c.is_alphanumeric()));
-        for option in options.filter(|option| !["--help", "--version"].contains(option)) {
-            assert!(README.contains(option), "{option}");
-        }
+/// Each option of a command and of all its subcommands, with the command's full name.
+fn options(command: &clap::Command, name: &str, found: &mut Vec<(String, String)>) {
+    let long = command.get_arguments().filter_map(|argument| argument.get_long());
+    found.extend(long.map(|option| (name.to_owned(), format!("--{option}"))));
+    for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        options(subcommand, &format!("{name} {}", subcommand.get_name()), found);
     }
+}
+
+#[test]
+fn every_command_and_option_of_the_command_line_is_in_the_readme() {
+    let mut found = vec![];
+    options(&container_run::cli::documentation(), "container-run", &mut found);
+    let names = |option: &str| {
+        // The whole word: `--wait` is not in `--wait-only`.
+        README.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == option)
+    };
+    for (command, option) in &found {
+        assert!(README.contains(command.split(' ').next_back().unwrap()), "{command}");
+        assert!(["--help", "--version"].contains(&option.as_str()) || names(option), "{command} {option}");
+    }
+    let of = |command: &str| found.iter().any(|(other, _)| other == command);
+    for command in ["status", "drain", "drain-patch render", "drain-patch apply"] {
+        assert!(of(&format!("container-run {command}")), "{command} is looked at");
+    }
+}
+
+/// What is printed, with N for each number and no more than one space: PIDs are of any length.
+fn normalised(line: &str) -> String {
+    let words = line.split_whitespace().map(|word| match word.parse::<u32>() {
+        Ok(_) => "N",
+        Err(_) => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A transcript's commands, each with what it printed, and apart from them what the job printed,
+/// which may come a moment later than it does in another run.
+fn transcript(text: &str) -> (Vec<Vec<String>>, Vec<String>) {
+    let (mut commands, mut job) = (vec![], vec![]);
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with("$ ") {
+            commands.push(vec![]);
+        }
+        let part = match commands.last_mut() {
+            Some(command) if !line.starts_with("  web: ") => command,
+            _ => &mut job,
+        };
+        part.push(normalised(line));
+    }
+    (commands, job)
+}
+
+/// Whether all of `part` come in `whole`, in their order.
+fn comes_in<T: PartialEq>(part: &[T], whole: &[T]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|wanted| rest.any(|found| found == wanted))
+}
+
+#[test]
+fn the_demo_succeeds_and_prints_what_the_readme_shows() {
+    let sandbox = Sandbox::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo.sh");
+    let demo = sandbox.program(script).env("CONTAINER_RUN_BINARY", BINARY).output().unwrap();
+    assert!(demo.status.success() && demo.stderr.is_empty(), "{demo:?}");
+    let printed = text(&demo.stdout);
+    assert!(!printed.contains(".sock"), "the supervisor has left its socket:\n{printed}");
+
+    let shown = blocks("text").into_iter().find(|block| block.starts_with("$ bpm list\n")).unwrap();
+    let ((commands, job), (shown_commands, shown_job)) = (transcript(&printed), transcript(&shown));
+    assert!(shown_commands.len() > 3 && shown_job.len() > 2, "{shown}");
+    assert!(comes_in(&shown_commands, &commands), "{shown_commands:?}\n{commands:?}");
+    assert!(comes_in(&shown_job, &job), "{shown_job:?}\n{job:?}");
 }
 
 #[test]
