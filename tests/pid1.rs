@@ -250,7 +250,8 @@ fn supervise_beside(sandbox: &Sandbox, container: &Supervisor, job: &str) -> Sup
 
 /// The sleepers of this job's tree.
 fn tree_of(job: &str) -> Vec<i32> {
-    let sleeps = |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\01000\0";
+    let sleeps =
+        |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\x001000\x00";
     processes_with("TREE", job).into_iter().filter(sleeps).collect()
 }
 
