@@ -535,9 +535,3 @@ write_logs() {
 bpm_in() {
   env PATH="$ROOT/jobs/bpm/bin:$PATH" "$@"
 }
-
-# The script with less patience than 30 s.
-shorten_patience() {
-  sed -i 's/^patience=30$/patience=1/' "$ROOT/jobs/bpm/bin/bpm"
-  grep -qx 'patience=1' "$ROOT/jobs/bpm/bin/bpm"
-}

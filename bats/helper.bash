@@ -21,6 +21,8 @@ setup() {
   unset CONTAINER_RUN BPM_BOSH_ROOT
   base=$(mktemp -d)
   ROOT=$base
+  # Where only_sender puts all that bpm finds.
+  programs=$base/programs
   supervisors=()
   files_may_be_left=no
   # Seconds before KILL for start_supervisor; empty means the program's own default.
@@ -232,14 +234,27 @@ not_there='process is not running or could not be found'
 # only_sender NAME...: from here on bpm finds, besides a few coreutils, no other programs than
 # these; container-run is not there.
 only_sender() {
-  local folder=$BATS_TEST_TMPDIR/path program
-  rm -rf "$folder"
-  mkdir "$folder"
+  local program
+  rm -rf "$programs"
+  mkdir "$programs"
   # In mksh printf is none of the shell's own commands.
   for program in cat date ln mktemp printf rm rmdir sleep tail tr "$@"; do
-    ln -s "$(type -P "$program")" "$folder/$program"
+    ln -s "$(type -P "$program")" "$programs/$program"
   done
-  bpm_environment=(PATH="$folder" CONTAINER_RUN=/nonexistent)
+  bpm_environment=(PATH="$programs" CONTAINER_RUN=/nonexistent)
+}
+
+# program NAME: from here on bpm finds, after only_sender, this program; stdin is its text.
+program() {
+  rm -f "$programs/$1"
+  cat >"$programs/$1"
+  chmod +x "$programs/$1"
+}
+
+# The script with less patience than 30 s.
+shorten_patience() {
+  sed -i 's/^patience=30$/patience=1/' "$ROOT/jobs/bpm/bin/bpm"
+  grep -qx 'patience=1' "$ROOT/jobs/bpm/bin/bpm"
 }
 
 # use_shell SHELL [OPTIONS]: from here on bpm runs under this shell.

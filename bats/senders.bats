@@ -90,6 +90,42 @@ done
   assert_running web
 }
 
+# outlast_patience: a process that needs longer to stop than bpm waits.
+outlast_patience() {
+  require socat
+  kill_after=60
+  start_signal_printer web IGNORE=TERM
+  only_sender socat
+  shorten_patience
+  "$@"
+  bpm_fails 'the process did not get to be stopped within 1 s' stop web
+  bpm_succeeds signal web KILL
+  wait_for has_ended web
+}
+
+@test "without container-run a clock that is set back does not prolong a stop" {
+  outlast_patience set_clock_back
+}
+
+# Whenever it is looked at.
+set_clock_back() {
+  date +%s >time
+  program date <<SHELL
+#!/bin/sh
+read -r time <$PWD/time
+echo \$((time - 3600)) >$PWD/time
+echo \$((time - 3600))
+SHELL
+}
+
+@test "without container-run and without /proc/uptime the date tells when to give up" {
+  outlast_patience hide_uptime
+}
+
+hide_uptime() {
+  sed -i 's:/proc/uptime:/nonexistent:' "$ROOT/jobs/bpm/bin/bpm"
+}
+
 @test "with nothing to send with, the error names what to install" {
   start_job web
   only_sender
@@ -104,8 +140,7 @@ done
 @test "an nc that cannot do unix sockets is not taken for OpenBSD's" {
   start_job web
   only_sender
-  printf '#!/bin/sh\necho "GNU netcat 0.7.1"\n' >"$BATS_TEST_TMPDIR/path/nc"
-  chmod +x "$BATS_TEST_TMPDIR/path/nc"
+  printf '#!/bin/sh\necho "GNU netcat 0.7.1"\n' | program nc
   bpm_complains '.*install' stop web
   assert_running web
 }
@@ -124,9 +159,9 @@ done
   install_bpm --container-run /nonexistent/container-run
   start_supervisor web web --no-install-bpm -- sleep 1000
   only_sender
-  ln -s "$binary" "$BATS_TEST_TMPDIR/path/sends"
+  ln -s "$binary" "$programs/sends"
   for program in "$binary" sends; do
-    bpm_environment=(PATH="$BATS_TEST_TMPDIR/path" CONTAINER_RUN="$program")
+    bpm_environment=(PATH="$programs" CONTAINER_RUN="$program")
     bpm_says "$main" pid web
   done
 }
