@@ -251,10 +251,12 @@ program() {
   chmod +x "$programs/$1"
 }
 
-# The script with less patience than 30 s.
+# shorten_patience [SECONDS]: the script with less patience than 30 s for a start or a stop, and 5 s for
+# an answer.
 shorten_patience() {
-  sed -i 's/^patience=30$/patience=1/' "$ROOT/jobs/bpm/bin/bpm"
-  grep -qx 'patience=1' "$ROOT/jobs/bpm/bin/bpm"
+  sed -i "s/^patience=30\$/patience=${1:-1}/; s/^answer_patience=5\$/answer_patience=${1:-1}/" \
+    "$ROOT/jobs/bpm/bin/bpm"
+  assert_equal "$(grep -cE "^(answer_)?patience=${1:-1}\$" "$ROOT/jobs/bpm/bin/bpm")" 2
 }
 
 # use_shell SHELL [OPTIONS]: from here on bpm runs under this shell.

@@ -65,7 +65,113 @@ no_supervisor() {
   bpm_warns 'Warning: .*web' start web
 }
 
+# forbidden SENDER: a supervisor that bpm may not send to, or not even see, may live.
+forbidden() {
+  require_sender "$1"
+  start_job web
+  forbid_sending web
+  only_sender "$1"
+  local said
+  said="cannot send to $(socket web web): Permission denied"
+  for command in start stop term quit running 'signal web USR1'; do
+    # shellcheck disable=SC2086 # these are words
+    bpm_fails "$said" $command web
+  done
+  bpm_fails "$not_there" pid web
+  bpm_answers 0 "$(printf 'Name Pid Status\nweb  -   running')" "Error: $said" list
+
+  chmod 000 "$ROOT/data/web"
+  for command in start stop term quit running 'signal web USR1'; do
+    # shellcheck disable=SC2086 # these are words
+    bpm_fails "cannot look into $ROOT/data/web: Permission denied" $command web
+  done
+  chmod 755 "$ROOT/data/web"
+  assert_running web
+}
+
+# fill_queue JOB: with as many commands as there is room for.
+fill_queue() {
+  python3 - "$(socket "$1" "$1")" <<'PYTHON'
+import socket
+import sys
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    sender.setblocking(False)
+    sender.connect(sys.argv[1])
+    try:
+        while True:
+            sender.send(b"STATUS")
+    except BlockingIOError:
+        pass
+PYTHON
+}
+
+# full_queue SENDER: a supervisor that reads nothing lives, and is not waited for without end.
+full_queue() {
+  require "$1" python3
+  start_job web
+  only_sender "$1"
+  shorten_patience
+  kill -STOP "$supervisor"
+  fill_queue web
+  local said
+  said="no answer from $(socket web web), whose queue is full"
+  for command in start stop term quit running 'signal web USR1'; do
+    # shellcheck disable=SC2086 # these are words
+    bpm_fails "$said" $command web
+  done
+  bpm_fails "$not_there" pid web
+  bpm_answers 0 "$(printf 'Name Pid Status\nweb  -   running')" "Error: $said" list
+  kill -CONT "$supervisor"
+  bpm_says "$main" pid web
+}
+
+# room_again SENDER: a queue that is full for a moment only loses nothing.
+room_again() {
+  require "$1" python3
+  start_job web
+  only_sender "$1"
+  kill -STOP "$supervisor"
+  fill_queue web
+  program sleep <<SHELL
+#!/bin/sh
+: >'$PWD/slept'
+exec '$(type -P sleep)' "\$@"
+SHELL
+  bpm stop web 3>&- &
+  local stopper=$!
+  # It has tried in vain, and is going to try again.
+  wait_for test -e slept
+  kill -CONT "$supervisor"
+  wait "$stopper"
+  assert_stopped web
+}
+
+# silent SENDER: a stop that reaches a supervisor that does nothing about it gives up.
+silent() {
+  require_sender "$1"
+  start_job web
+  only_sender "$1"
+  # Long enough for the queue to be filled by the questions whether it still lives.
+  shorten_patience 3
+  kill -STOP "$supervisor"
+  bpm_fails 'the process did not get to be stopped within 3 s' stop web
+  kill -CONT "$supervisor"
+  wait_for has_ended web
+}
+
+for sender in socat perl; do
+  bats_test_function --description "with $sender alone a supervisor that reads nothing is no dead one" \
+    -- full_queue "$sender"
+  bats_test_function --description "with $sender alone a queue that is full for a moment loses nothing" \
+    -- room_again "$sender"
+done
+
 for sender in socat perl nc; do
+  bats_test_function --description "with $sender alone a supervisor that may not be sent to is no dead one" \
+    -- forbidden "$sender"
+  bats_test_function --description "with $sender alone a stop that nobody carries out is an error" \
+    -- silent "$sender"
   bats_test_function --description "with $sender alone every command works" -- every_command "$sender"
   bats_test_function --description "with $sender alone a dead supervisor is none" -- no_supervisor "$sender"
 done

@@ -23,8 +23,14 @@ binary=${CONTAINER_RUN:-$default_binary}
 # How long start and stop wait, in seconds: longer than a stop's 20 s before SIGKILL.
 patience=30
 
+# How long the other commands wait, in seconds, as `container-run send` does.
+answer_patience=5
+
 # Exit code of `container-run send` when no supervisor is there.
 no_supervisor=3
+
+# What it means without container-run that the supervisor is there, but has no room for a command.
+no_room=4
 
 usage() {
   cat <<'TEXT'
@@ -318,7 +324,7 @@ have() {
 
 # tell VERB [SECONDS]: sends VERB, with SECONDS also waits so long for it to be carried out.
 # Leaves the answer (STATE PID MODE), or the reason why there is none, in $said.
-# Returns 0, 1 if it was refused or not answered, 3 if there is no supervisor.
+# Returns 0, $no_supervisor if there is none, and anything else if it was refused or not answered.
 tell() {
   if have "$binary"; then
     said=$("$binary" send "$1" --process="$process" ${2+"--wait=$2"} -- "$job" 2>&1)
@@ -326,43 +332,74 @@ tell() {
     said=${said#container-run: }
     return "$1"
   fi
-  said=''
+  limit=${2-$limit}
   deliver "$1" || return
   case $1 in
-    START) await "$patience" running ;;
-    STOP) [ $# -lt 2 ] || await "$2" stopped ;;
+    START) await running ;;
+    STOP) [ $# -lt 2 ] || await stopped ;;
   esac
 }
 
-# deliver VERB: sends VERB without container-run; nothing can be said of the answer. Returns as
-# tell does.
+# deliver VERB: sends VERB without container-run, as soon as there is room for it; nothing can be
+# said of the answer. Returns as tell does.
 deliver() {
+  start_clock
+  while :; do
+    attempt "$1"
+    code=$?
+    { [ "$code" -eq "$no_room" ] && is_time_left; } || return "$code"
+    sleep 0.1
+  done
+}
+
+# attempt VERB: the same once; $no_room if there is none.
+attempt() {
+  is_visible || return
   # A link could lead to another job's supervisor.
   [ -S "$files.sock" ] && [ ! -L "$files.sock" ] || return "$no_supervisor"
   # A link with a short and plain name: the socket's own may be longer than an address can be,
   # and hold what socat takes for its syntax.
-  folder=$(mktemp -d) || fail 'cannot make a temporary folder'
-  ln -s "$files.sock" "$folder/s"
-  # A refused datagram means that nobody holds the socket.
-  (cd "$folder" && send_datagram "$1") >/dev/null 2>&1
+  { folder=$(mktemp -d) && ln -s "$files.sock" "$folder/s"; } || fail 'cannot make a temporary folder'
+  trouble=$(LC_ALL=C && export LC_ALL && cd "$folder" && send_datagram "$1" 2>&1 >/dev/null)
   set -- $?
   rm -f "$folder/s"
   rmdir "$folder"
-  case $1 in
-    0) ;;
-    127) fail "cannot reach the supervisor: neither $binary nor socat, perl or OpenBSD's nc is there; install one" ;;
-    *) return "$no_supervisor" ;;
+  case $1:$trouble in
+    0:*) ;;
+    127:*) fail "cannot reach the supervisor: neither $binary nor socat, perl or OpenBSD's nc is there; install one" ;;
+    # Nobody holds the socket, or it has gone just now.
+    *'Connection refused'* | *'No such file or directory'*) return "$no_supervisor" ;;
+    *'Resource temporarily unavailable'*)
+      said="no answer from $files.sock, whose queue is full"
+      return "$no_room"
+      ;;
+    *)
+      said="cannot send to $files.sock: ${trouble##*: }"
+      return 1
+      ;;
   esac
 }
 
-# Sends to the socket s in this folder; 127 if there is nothing to send with.
+# Whether a socket would be seen if it were there. In a folder that is closed to us one may be.
+is_visible() {
+  folder=${files%/*}
+  until [ -d "${folder:-/}" ]; do folder=${folder%/*}; done
+  [ -x "${folder:-/}" ] || {
+    said="cannot look into $folder: Permission denied"
+    return 1
+  }
+}
+
+# Sends to the socket s in this folder; 127 if there is nothing to send with. None of them may wait
+# for room: a supervisor that hangs never makes any.
 send_datagram() {
   if have socat; then
-    printf '%s' "$1" | socat -u - UNIX-SENDTO:s
+    printf '%s' "$1" | socat -u - UNIX-SENDTO:s,nonblock
   elif have perl; then
     perl -MSocket -e 'socket(S, AF_UNIX, SOCK_DGRAM, 0) && connect(S, pack_sockaddr_un("s"))
-      && send(S, $ARGV[0], 0) or exit 1' -- "$1"
+      && send(S, $ARGV[0], MSG_DONTWAIT) or die "$!\n"' -- "$1"
   elif nc_knows_sockets; then
+    # After a second without room it gives up, and does not tell.
     printf '%s' "$1" | nc -w 1 -uU s
   else
     return 127
@@ -378,33 +415,42 @@ nc_knows_sockets() {
   esac
 }
 
-# await SECONDS STATE: waits until the sentinel says so; a dead supervisor's says nothing.
+# await STATE: waits until the sentinel says so; a dead supervisor's says nothing.
 await() {
-  read_clock
-  end=$((now + $1))
-  while is_alive; do
-    [ "$2" != running ] || return 0
-    read_clock
-    [ "$now" -lt "$end" ] || {
-      said="the process did not get to be $2 within $1 s"
-      return 1
-    }
-    sleep 0.1
-  done
-  [ "$2" = running ] || return 0
-  while ! is_alive; do
-    read_clock
-    [ "$now" -lt "$end" ] || {
-      said="the process did not get to be $2 within $1 s"
+  while :; do
+    is_alive attempt
+    case $1:$? in
+      # Without room for the question the supervisor lives all the same.
+      running:0 | running:"$no_room" | stopped:"$no_supervisor") return 0 ;;
+    esac
+    is_time_left || {
+      said="the process did not get to be $1 within $limit s"
       return 1
     }
     sleep 0.1
   done
 }
 
-# Without container-run: the sentinel is there, and its supervisor lives.
+# is_alive deliver|attempt: without container-run: 0 if the sentinel is there and its supervisor
+# lives, $no_supervisor if not, anything else if nobody can tell.
 is_alive() {
-  [ -e "$files.running" ] && deliver STATUS
+  is_visible || return
+  [ -e "$files.running" ] || return "$no_supervisor"
+  "$1" STATUS
+}
+
+# The time that the command has: $limit seconds from its first question on.
+limit=$answer_patience
+end=''
+
+start_clock() {
+  read_clock
+  end=${end:-$((now + limit))}
+}
+
+is_time_left() {
+  read_clock
+  [ "$now" -lt "$end" ]
 }
 
 # Leaves the seconds of a clock in $now, one that nobody sets if there is such a clock.
@@ -425,11 +471,10 @@ find_pid() {
     pid=${said#* }
     pid=${pid%% *}
     [ "$pid" != - ]
-  elif is_alive; then
+  else
+    is_alive deliver || return $(($? == no_supervisor ? 1 : 2))
     # The pidfile ends without a newline, which read takes for an error.
     read -r pid <"$pidfile" || [ -n "$pid" ]
-  else
-    return 1
   fi
 }
 
@@ -460,13 +505,14 @@ or_not_there() {
 
 signal_process() {
   [ -n "$signal" ] || fail 'must specify a signal'
-  if ! have "$binary"; then
-    is_signal "${signal#SIG}" || fail "unknown signal '$signal'"
-    is_alive || fail 'process is not running or could not be found'
-  fi
-  tell "SIGNAL $signal" && return
-  [ $? -eq "$no_supervisor" ] && fail 'process is not running or could not be found'
-  fail "$said"
+  # container-run tells both itself.
+  have "$binary" || is_signal "${signal#SIG}" || fail "unknown signal '$signal'"
+  { have "$binary" || is_alive deliver; } && tell "SIGNAL $signal"
+  case $? in
+    0) ;;
+    "$no_supervisor") fail 'process is not running or could not be found' ;;
+    *) fail "$said" ;;
+  esac
 }
 
 # Whether the shell knows a signal of this name.
@@ -505,13 +551,20 @@ list_processes() {
       need_job
       name=$job
       [ "$job" = "$process" ] || name=$job.$process
-      state=stopped
-      if find_pid; then state=running; else pid=-; fi
+      state=running said=''
+      find_pid
+      case $? in
+        0) ;;
+        1) state=stopped pid=- ;;
+        # It may run all the same.
+        *) pid=- ;;
+      esac
       if [ "$pass" = measure ]; then
         [ ${#name} -le "$name_width" ] || name_width=${#name}
         [ ${#pid} -le "$pid_width" ] || pid_width=${#pid}
       else
         printf "%-${name_width}s %-${pid_width}s %s\n" "$name" "$pid" "$state"
+        [ -z "$said" ] || printf 'Error: %s\n' "$said" >&2
       fi
     done
   done
