@@ -11,7 +11,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -135,8 +135,12 @@ fn dump() {
 }
 
 fn wait(printed: &[i32], ends: &Ends, time: Option<Duration>) {
-    let watched = printed.iter().chain(ends.keys()).copied();
-    let mut signals = Signals::new(watched.collect::<std::collections::BTreeSet<_>>()).unwrap();
+    let watched: BTreeSet<i32> = printed.iter().chain(ends.keys()).copied().collect();
+    // Held back meanwhile: one that comes amid the registration would find neither the default
+    // action nor ours, and be lost.
+    block(&watched, libc::SIG_BLOCK);
+    let mut signals = Signals::new(&watched).unwrap();
+    block(&watched, libc::SIG_UNBLOCK);
     say("ready");
     let end = time.map(|time| Instant::now() + time);
     let mut handle = |number: i32| {
@@ -162,18 +166,23 @@ fn wait(printed: &[i32], ends: &Ends, time: Option<Duration>) {
     }
 }
 
-fn tally(numbers: Vec<i32>) -> ! {
-    let [counted, asked] = numbers[..] else { panic!("tally takes two signals") };
+/// Blocks or unblocks signals; the set of them.
+fn block<'a>(numbers: impl IntoIterator<Item = &'a i32>, how: i32) -> libc::sigset_t {
     // SAFETY: the set is a plain value that lives as long as the calls.
-    let set = unsafe {
+    unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        for number in [counted, asked, libc::SIGTERM] {
-            libc::sigaddset(&mut set, number);
+        for number in numbers {
+            libc::sigaddset(&mut set, *number);
         }
-        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        libc::sigprocmask(how, &set, std::ptr::null_mut());
         set
-    };
+    }
+}
+
+fn tally(numbers: Vec<i32>) -> ! {
+    let [counted, asked] = numbers[..] else { panic!("tally takes two signals") };
+    let set = block(&[counted, asked, libc::SIGTERM], libc::SIG_BLOCK);
     say("ready");
     let mut count = 0;
     loop {
