@@ -46,16 +46,6 @@ fn throw(supervisor: &Supervisor, command: &str) {
     UnixDatagram::unbound().unwrap().send_to(command.as_bytes(), supervisor.socket()).unwrap();
 }
 
-/// The same numbers in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 /// Looks at the pidfile for as long as `run` lasts: it is absent, or one whole PID of a process
 /// that lives or has just ended, and the supervisor's child.
 fn watching_the_pidfile(supervisor: &Supervisor, run: impl FnOnce()) {

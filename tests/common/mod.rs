@@ -77,6 +77,13 @@ pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     assert!(copied.success());
 }
 
+/// A socket to which answers can come.
+pub fn autobound() -> UnixDatagram {
+    let socket = UnixDatagram::unbound().unwrap();
+    bind(socket.as_raw_fd(), &UnixAddr::new_unnamed()).unwrap();
+    socket
+}
+
 /// The next answer that comes to this socket.
 #[track_caller]
 pub fn receive(socket: &UnixDatagram) -> String {
@@ -448,8 +455,7 @@ impl Supervisor {
 
     #[track_caller]
     pub fn send_bytes(&self, command: &[u8]) -> UnixDatagram {
-        let socket = UnixDatagram::unbound().unwrap();
-        bind(socket.as_raw_fd(), &UnixAddr::new_unnamed()).unwrap();
+        let socket = autobound();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         wait_until("the socket is there", || socket.connect(self.socket()).is_ok());
         socket.send(command).unwrap();
@@ -495,6 +501,16 @@ impl Supervisor {
 
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+}
+
+/// Numbers that are the same again with the same seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
     }
 }
 
