@@ -106,7 +106,10 @@ impl Machine {
             State::Running { ordered, post_start } => self.step_running(event, now, ordered, post_start),
             State::Stopping { main, clock, wish } => self.step_stopping(event, now, main, clock, wish),
             State::Over(_) => match event {
-                Event::Command(_) => vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))],
+                Event::Command(Command::Start | Command::Signal(_)) => {
+                    vec![Action::Answer(Answer::Refused(SHUTTING_DOWN))]
+                }
+                Event::Command(_) => vec![Action::Answer(Answer::Now)],
                 _ => vec![],
             },
         }
