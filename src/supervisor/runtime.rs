@@ -89,7 +89,8 @@ impl Runtime {
         self.feed(Event::Begin);
         loop {
             if let Some(code) = self.exit {
-                // Whoever asked before is answered: the queue is shorter than this.
+                // Whoever asked before is answered: the queue is shorter than this, unless
+                // net.unix.max_dgram_qlen was raised; and a flood must not keep us from ending.
                 let _ = (0..BATCH).all(|_| self.receive());
                 return code;
             }
